@@ -1,0 +1,42 @@
+package policy
+
+// CompanyID, PersonID, MembershipID and RunID name who is asking. They are opaque random ids made by the store.
+type (
+	CompanyID    string
+	PersonID     string
+	MembershipID string
+	RunID        string
+)
+
+// Role is a person's place in a company. The zero value is nobody and may do nothing.
+type Role string
+
+// The roles, weakest first. An approver decides held calls; an admin also runs the company's settings.
+const (
+	RoleNone     Role = ""
+	RoleMember   Role = "member"
+	RoleApprover Role = "approver"
+	RoleAdmin    Role = "admin"
+)
+
+// Scope is what a principal's token lets it ask for, in the OAuth sense.
+type Scope string
+
+// The scopes of a run. A tool names the one it needs; a token without it is refused.
+const (
+	ScopeAppsRead      Scope = "apps:read"
+	ScopeAppsWrite     Scope = "apps:write"
+	ScopeMailSend      Scope = "mail:send"
+	ScopeApprovalsRead Scope = "approvals:read"
+	ScopeAccountsWrite Scope = "accounts:write"
+)
+
+// Principal is who is asking. The zero value is nobody: every decision for it is Deny.
+type Principal struct {
+	Company    CompanyID
+	Membership MembershipID
+	Person     PersonID
+	Role       Role
+	Scopes     []Scope
+	Run        RunID // empty outside a run
+}
