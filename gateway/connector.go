@@ -1,0 +1,71 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+
+	"pilder/policy"
+	"pilder/store"
+)
+
+// Connector is a source of tools: native, pipedream, later storefront and upstream.
+//
+// Tools gives what this caller's connected apps offer, schemas included; it makes no upstream request once its
+// definitions are warm. Call performs one call whose decision is already made and whose row is already committed; it
+// never repeats an effect. A failure of the outside is a Result with its Outcome, never an error: an error means that the
+// gateway itself is at fault, and is told to nobody but the operator.
+type Connector interface {
+	Tools(ctx context.Context, c Caller) ([]Tool, error)
+	Call(ctx context.Context, c Call) (Result, error)
+}
+
+// Caller is the person a list or a call is for.
+type Caller struct {
+	Principal    policy.Principal
+	ExternalUser string   // the membership's opaque id at the connected-apps provider
+	Lang         string   // "es" or "en": the language of every text made for this person
+	Apps         []string // slugs of the apps with an account in use
+}
+
+// Tool is one tool as a caller sees it. Every field but AlwaysLoad must be set; a test walks the whole catalogue.
+type Tool struct {
+	Name         string // ^[A-Za-z0-9_-]{1,64}$
+	Title        string
+	Description  string // "our hint | the registry's text untouched"
+	App          string // slug; "pilder" for house tools
+	Connector    string // "native", "pipedream"
+	Class        policy.Class
+	Scope        policy.Scope
+	InputSchema  json.RawMessage // JSON Schema 2020-12, type object
+	OutputSchema json.RawMessage
+	Annotations  Annotations
+	AlwaysLoad   bool // _meta["anthropic/alwaysLoad"]: schema known from the start, not found through tool search
+}
+
+// Annotations are MCP's hints, all said aloud: a missing hint is read as its worst.
+type Annotations struct {
+	ReadOnly    bool
+	Destructive bool
+	Idempotent  bool
+	OpenWorld   bool
+}
+
+// Call is one call to perform.
+type Call struct {
+	ID     store.CallID // committed before the connector hears of it
+	Caller Caller
+	Tool   string
+	Args   json.RawMessage // validated against the tool's InputSchema, exactly as decided upon
+	// Account is the provider's account id the call was frozen with; empty means: the caller's usable account of the app.
+	Account string
+}
+
+// Result is what came of a call, for the model and for the person. Text and Structured say the same, since a client may
+// show the model only one of them; neither holds tokens, stack traces, internal addresses or provider ids.
+type Result struct {
+	Outcome    store.Outcome   // done, failed or unknown
+	Text       string          // in the caller's language
+	Structured json.RawMessage // a JSON object
+	IsError    bool
+	Code       string // content-free, for logs and the audit: "ok", "reconnect", "busy", "outcome_unknown", …
+}
