@@ -1,4 +1,9 @@
+// Package policy says what a principal may do: it turns one action and one frozen grant into one decision.
+// It reads no clock, does no input or output, remembers nothing and imports none of our packages; carrying a decision
+// out, recording it and asking people are the work of others.
 package policy
+
+import "slices"
 
 // CompanyID, PersonID, MembershipID and RunID name who is asking. They are opaque random ids made by the store.
 type (
@@ -18,6 +23,9 @@ const (
 	RoleApprover Role = "approver"
 	RoleAdmin    Role = "admin"
 )
+
+// Known tells whether the role is one of the three that may do something.
+func (r Role) Known() bool { return r == RoleMember || r == RoleApprover || r == RoleAdmin }
 
 // Scope is what a principal's token lets it ask for, in the OAuth sense.
 type Scope string
@@ -40,3 +48,6 @@ type Principal struct {
 	Scopes     []Scope
 	Run        RunID // empty outside a run
 }
+
+// Can tells whether the principal's token carries the scope. The empty scope is never carried.
+func (p Principal) Can(s Scope) bool { return s != "" && slices.Contains(p.Scopes, s) }

@@ -1,0 +1,182 @@
+package policy
+
+import (
+	"slices"
+	"strings"
+)
+
+// Version names the house rules below. It changes whenever a rule's condition, effect or sentence does.
+const Version = "house/1"
+
+// Grant is the policy frozen for one run: what was true of the person and the company when the run was made. Its JSON is
+// stable (same input, same bytes), so two grants are equal when their JSON is. The zero value allows nothing.
+type Grant struct {
+	Version    string       `json:"version"`
+	Company    CompanyID    `json:"company"`
+	Membership MembershipID `json:"membership"`
+	Role       Role         `json:"role"`
+	// Domains are the company's mail domains in ASCII form, sorted. An address counts as inside only when its domain is
+	// exactly one of them; a subdomain must be listed itself.
+	Domains []string `json:"domains"`
+	// Apps are the slugs of the person's connected apps, sorted.
+	Apps []string `json:"apps"`
+	// Vetoes are the tools nobody's agent may see or call, sorted.
+	Vetoes []string `json:"vetoes"`
+	// SoleAdmin says that the person is an admin and nobody else could approve a hold.
+	SoleAdmin bool   `json:"sole_admin"`
+	Limits    Limits `json:"limits"`
+	// Rules are the rules in force, in their order. House rules hold even where a stored grant lacks them, and a
+	// reference can only tighten a rule.
+	Rules []RuleRef `json:"rules"`
+}
+
+// RuleRef names a rule in force and the effect it has.
+type RuleRef struct {
+	ID     string `json:"id"`
+	Effect Effect `json:"effect"`
+}
+
+// Limits bound one run, so that an agent in a loop or in wrong hands stays small. The gateway counts, Left compares. The
+// zero value leaves nothing.
+type Limits struct {
+	Calls  int `json:"calls"`  // calls that were not refused
+	Writes int `json:"writes"` // those of them that were not reads
+}
+
+// Left tells whether a run with so many calls behind it may make one more of this class.
+func (l Limits) Left(calls, writes int, class Class) bool {
+	return calls < l.Calls && (class == ClassRead || writes < l.Writes)
+}
+
+// GrantInput is what NewGrant freezes.
+type GrantInput struct {
+	Principal Principal
+	Domains   []string // the company's mail domains, "empresa.com"; one that is no domain is dropped, so its mail is outside
+	Apps      []string // slugs of the person's connected apps
+	Vetoes    []string // the company's own vetoes, on top of the house's
+	// NobodyElseApproves says that no other approver or admin of the company exists. The zero value keeps holds holds.
+	NobodyElseApproves bool
+}
+
+// NewGrant freezes the house rules and the company's facts for one run.
+func NewGrant(in GrantInput) Grant {
+	g := Grant{
+		Version:    Version,
+		Company:    in.Principal.Company,
+		Membership: in.Principal.Membership,
+		Role:       in.Principal.Role,
+		Domains:    []string{},
+		Apps:       set(in.Apps),
+		Vetoes:     set(append(houseVetoes(), in.Vetoes...)),
+		SoleAdmin:  in.NobodyElseApproves && in.Principal.Role == RoleAdmin,
+		Limits:     Limits{Calls: 200, Writes: 50},
+		Rules:      []RuleRef{},
+	}
+	for _, d := range in.Domains {
+		if ascii, ok := ownDomain(d); ok {
+			g.Domains = append(g.Domains, ascii)
+		}
+	}
+	g.Domains = set(g.Domains)
+	for _, r := range House() {
+		g.Rules = append(g.Rules, RuleRef{ID: r.ID, Effect: r.Effect})
+	}
+	return g
+}
+
+// WithApps returns the grant with other connected apps, for a person who connects one while the run goes on.
+func (g Grant) WithApps(apps []string) Grant {
+	g.Apps = set(apps)
+	return g
+}
+
+// Vetoed tells whether a tool may be neither listed nor called, whatever the arguments. Case is ignored, so that no
+// lenient layer below can be reached by another spelling.
+func (g Grant) Vetoed(tool string) bool {
+	same := func(v string) bool { return strings.EqualFold(v, tool) }
+	return slices.ContainsFunc(g.Vetoes, same) || slices.ContainsFunc(houseVetoes(), same)
+}
+
+// Lists tells whether a tool may be shown to the person's agent: a named tool, not vetoed, of a connected app or of the
+// house (empty app). The class does not hide a tool: an unknown one is shown and needs a confirm.
+func (g Grant) Lists(tool, app string, _ Class) bool {
+	return tool != "" && g.Version != "" && g.Role.Known() && !g.Vetoed(tool) && g.hasApp(app)
+}
+
+// Decide says what may happen to an action: nothing for a principal who is nobody, is not the grant's, lacks the scope or
+// names something vetoed or not connected; otherwise the strictest effect among the rules that apply, and Allow where none
+// does. Of rules with the same effect the first decides.
+func (g Grant) Decide(p Principal, a Action) Decision {
+	if rule := g.refusal(p, a); rule != "" {
+		return Decision{Effect: Deny, Rule: rule}
+	}
+	d := Decision{Effect: Allow}
+	for _, r := range g.inForce() {
+		if e := stricter(d.Effect, r.Effect); e < d.Effect && r.Applies(g, a) {
+			d = Decision{Effect: e, Rule: r.ID}
+		}
+	}
+	if d.Effect == Hold && g.SoleAdmin && p.Role == RoleAdmin {
+		d.Effect, d.Downgraded = Confirm, true
+	}
+	return d
+}
+
+// Ids of the refusals that come before any rule.
+const (
+	RuleNobody       = "principal.unknown"
+	RuleOtherGrant   = "principal.other"
+	RuleScope        = "scope.missing"
+	RuleVetoed       = "tool.vetoed"
+	RuleNotConnected = "app.not_connected"
+	RuleUnknown      = "rule.unknown" // a rule of the grant that this binary does not know
+)
+
+func (g Grant) refusal(p Principal, a Action) string {
+	switch {
+	case g.Version == "" || !p.Role.Known() || p.Company == "" || p.Membership == "" || p.Person == "":
+		return RuleNobody
+	case p.Company != g.Company || p.Membership != g.Membership || !g.Role.Known():
+		return RuleOtherGrant
+	case a.Tool == "" || g.Vetoed(a.Tool):
+		return RuleVetoed
+	case !p.Can(a.Scope):
+		return RuleScope
+	case !g.hasApp(a.App):
+		return RuleNotConnected
+	}
+	return ""
+}
+
+// hasApp tells whether the app is connected; house tools have none.
+func (g Grant) hasApp(app string) bool { return app == "" || slices.Contains(g.Apps, app) }
+
+// inForce returns the house rules and then the grant's own references. A reference to an unknown rule denies everything:
+// what it would have forbidden is not known.
+func (g Grant) inForce() []Rule {
+	house := House()
+	rules := slices.Clone(house)
+	for _, ref := range g.Rules {
+		i := slices.IndexFunc(house, func(r Rule) bool { return r.ID == ref.ID })
+		if i < 0 {
+			rules = append(rules, Rule{ID: RuleUnknown, Effect: Deny, Applies: func(Grant, Action) bool { return true }})
+			continue
+		}
+		r := house[i]
+		r.Effect = ref.Effect
+		rules = append(rules, r)
+	}
+	return rules
+}
+
+// set returns the texts sorted, without blanks and doubles, and never nil.
+func set(texts []string) []string {
+	out := []string{}
+	for _, t := range texts {
+		if t = strings.TrimSpace(t); t != "" {
+			out = append(out, t)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
