@@ -71,8 +71,11 @@ func (g Grant) Sentences(lang string) []string {
 		if told == "" {
 			continue
 		}
-		if effect == Hold && g.SoleAdmin && r.ToldAlone.In(lang) != "" {
-			told = r.ToldAlone.In(lang)
+		if effect == Hold && g.SoleAdmin {
+			effect = Confirm
+			if alone := r.ToldAlone.In(lang); alone != "" {
+				told = alone
+			}
 		}
 		told = strings.ReplaceAll(told, "{domains}", domains)
 		switch { // a reference made the rule stricter than its text
