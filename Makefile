@@ -1,0 +1,47 @@
+# pilder: run `make` for this list. Two targets matter at first: run and test.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+export GOFLAGS ?= -buildvcs=false
+
+BIN := bin/pilder
+SOURCES := $(shell find . -name '*.go' -not -path './.tools/*') go.mod go.sum $(shell find configs -type f)
+
+help: ## show this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: .setup-run ## start pilder: for real if a Telegram token is configured, else the demo with its chat page
+	@exec $(BIN) run
+
+demo: .setup-run ## start the demo even if a token is configured
+	@exec $(BIN) demo
+
+build: $(BIN) ## build bin/pilder
+$(BIN): $(SOURCES)
+	@deploy/setup.sh go
+	go build -trimpath -o $@ ./cmd/pilder
+
+test: .setup-test check ## run everything: checks, unit tests on both databases, race detector, e2e with the real CLI
+	@deploy/test.sh ./...
+
+e2e: .setup-test ## run the whole-system scripts against the built binary
+	@deploy/test.sh ./e2e/...
+
+check: ## what CI checks before the tests: formatting, vet, staticcheck, go.mod in order
+	@deploy/setup.sh go
+	@out=$$(gofmt -l $$(git ls-files '*.go' 2>/dev/null || find . -name '*.go')); if [ -n "$$out" ]; then echo "gofmt these: $$out"; exit 1; fi
+	go vet ./...
+	go tool staticcheck ./...
+	go mod verify >/dev/null && go mod tidy -diff
+
+vuln: ## look for known vulnerabilities (needs the vulnerability database, so it is no part of check)
+	go run golang.org/x/vuln/cmd/govulncheck@v1.1.4 ./...
+
+clean: ## remove what was built, keep the downloaded CLI and the demo's data
+	rm -rf bin out
+
+.setup-run: $(BIN)
+	@deploy/setup.sh run
+.setup-test: $(BIN)
+	@deploy/setup.sh test
+
+.PHONY: help run demo build test e2e check vuln clean .setup-run .setup-test
