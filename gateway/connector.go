@@ -27,12 +27,17 @@ type Caller struct {
 	Apps         []string // slugs of the apps with an account in use
 }
 
-// Tool is one tool as a caller sees it. Every field but AlwaysLoad must be set; a test walks the whole catalogue.
+// HouseApp stands in Tool.App for the house's own tools. Policy knows them by having no app.
+const HouseApp = "pilder"
+
+// Tool is one tool as a caller sees it. Every field but Uses and AlwaysLoad must be set; CheckTool says what is missing,
+// and a tool that lacks anything is not listed.
 type Tool struct {
 	Name         string // ^[A-Za-z0-9_-]{1,64}$
 	Title        string
 	Description  string // "our hint | the registry's text untouched"
-	App          string // slug; "pilder" for house tools
+	App          string // slug; HouseApp for house tools
+	Uses         string // slug of the app whose account a house tool acts with; empty: App's own
 	Connector    string // "native", "pipedream"
 	Class        policy.Class
 	Scope        policy.Scope
