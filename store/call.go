@@ -136,12 +136,6 @@ func (s *Store) Decide(ctx context.Context, from UpdateRef, v Verdict, say func(
 	panic("being built")
 }
 
-// ServeApproved blocks and calls execute for each approved call, at most max at once, until ctx ends. execute begins with
-// BeginApproved and ends with EndApproved.
-func (s *Store) ServeApproved(ctx context.Context, max int, execute func(ctx context.Context, a Approval) error) error {
-	panic("being built")
-}
-
 // BeginApproved marks an approved call as being performed, durably, before its effect. ok is false when it was begun
 // before: if that worker died the call is unknown by now and must not be repeated.
 func (s *Store) BeginApproved(ctx context.Context, a Approval) (ok bool, err error) {
@@ -166,5 +160,10 @@ func (s *Store) ExpireApprovals(ctx context.Context, say func(Approval) []Draft)
 // RecoverCalls marks calls that a dead process left open as unknown and tells their people (drafts by say). Writes only;
 // an open read is simply failed. Called at start and by the reaper.
 func (s *Store) RecoverCalls(ctx context.Context, say func(CallView, Run) []Draft) (int, error) {
+	panic("being built")
+}
+
+// approvedCall reads the approval of a call that is approved and still held; ErrNotFound when it is not, or no more.
+func (s *Store) approvedCall(ctx context.Context, call CallID) (Approval, error) {
 	panic("being built")
 }

@@ -1,6 +1,12 @@
 package store
 
-import "pilder/policy"
+import (
+	"crypto/rand"
+	"encoding/base32"
+	"strings"
+
+	"pilder/policy"
+)
 
 // Ids are opaque random text ("cal_…", "run_…"), never guessed and never derived from a person's data.
 type (
@@ -19,3 +25,29 @@ type (
 
 // BotID is the numeric id of a Telegram bot: the part of its token before the colon.
 type BotID int64
+
+// Prefixes of ids, so that one found in a log says what it names.
+const (
+	prefixCompany      = "com_"
+	prefixPerson       = "per_"
+	prefixMembership   = "mem_"
+	prefixConversation = "con_"
+	prefixMessage      = "msg_"
+	prefixRun          = "run_"
+	prefixCall         = "cal_"
+	prefixApproval     = "apr_"
+	prefixReply        = "rep_"
+	prefixAccount      = "acc_"
+	prefixLink         = "lnk_"
+	prefixNews         = "new_"
+	prefixInstance     = "ins_"
+	prefixExternalUser = "usr_"
+)
+
+// newID makes 100 random bits as 20 lower-case characters behind prefix.
+func newID(prefix string) string {
+	var b [13]byte
+	rand.Read(b[:])
+	text := base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(b[:])
+	return prefix + strings.ToLower(text[:20])
+}

@@ -2,7 +2,9 @@ package store
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"time"
 
 	"pilder/policy"
@@ -93,4 +95,48 @@ func (s *Store) Invitation(ctx context.Context, token Secret) (Invitation, error
 // the drafts. ErrNotFound as Invitation.
 func (s *Store) AcceptInvitation(ctx context.Context, from UpdateRef, token Secret, p Person, drafts ...Draft) (Membership, error) {
 	panic("being built")
+}
+
+// memberships reads memberships with their company and person, where is a condition on m (membership), c (company) or
+// p (person).
+func memberships(ctx context.Context, q queryer, where string, args ...any) ([]Membership, error) {
+	rows, err := q.QueryContext(ctx, `SELECT m.membership_id, m.role, m.external_user, m.is_current,
+			c.company_id, c.name, c.domains, c.zone, c.lang, p.person_id, p.telegram_id, p.name, p.lang, p.zone
+		FROM membership m JOIN company c ON c.company_id = m.company_id JOIN person p ON p.person_id = m.person_id
+		WHERE `+where, args...)
+	var all []Membership
+	err = each(rows, err, func(scan func(...any) error) error {
+		var m Membership
+		var current int64
+		var domains string
+		err := scan(&m.ID, &m.Role, &m.ExternalUser, &current, &m.Company.ID, &m.Company.Name, &domains, &m.Company.Zone,
+			&m.Company.Lang, &m.Person.ID, &m.Person.Telegram, &m.Person.Name, &m.Person.Lang, &m.Person.Zone)
+		if err != nil {
+			return err
+		}
+		m.Current = current == 1
+		if err := json.Unmarshal([]byte(domains), &m.Company.Domains); err != nil {
+			return fmt.Errorf("reading the domains of %s: %w", m.Company.ID, err)
+		}
+		all = append(all, m)
+		return nil
+	})
+	return all, err
+}
+
+// membership reads the one membership that where finds; ErrNotFound when there is none.
+func membership(ctx context.Context, q queryer, where string, args ...any) (Membership, error) {
+	all, err := memberships(ctx, q, where, args...)
+	if err != nil {
+		return Membership{}, fmt.Errorf("reading a membership: %w", err)
+	}
+	if len(all) == 0 {
+		return Membership{}, ErrNotFound
+	}
+	return all[0], nil
+}
+
+// membershipOf gives the current membership of a person by Telegram id; ErrNotFound for a stranger.
+func membershipOf(ctx context.Context, q queryer, telegram int64) (Membership, error) {
+	return membership(ctx, q, `p.telegram_id = $1 AND m.is_current = 1`, telegram)
 }

@@ -2,7 +2,9 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -131,4 +133,30 @@ func (s *Store) Settle(ctx context.Context, from UpdateRef, fate Fate, reason st
 // fewer than 30 such lines went out in the last hour; otherwise the update is refused in silence.
 func (s *Store) RefuseStranger(ctx context.Context, from UpdateRef, telegram int64, line Draft) error {
 	panic("being built")
+}
+
+// settle gives an open update its fate inside a verb's own transaction. The row is locked by it until commit, so of two
+// workers on one update the second gets ErrSettled. An unknown update is ErrNotFound. A zero ref is no update: nothing
+// to settle.
+func (s *Store) settle(ctx context.Context, tx *sql.Tx, from UpdateRef, fate Fate, reason string) error {
+	if from == (UpdateRef{}) {
+		return nil
+	}
+	ok, err := one(tx.ExecContext(ctx, `UPDATE arrival SET fate = $3, reason = $4, settled_ms = $5
+		WHERE bot_id = $1 AND update_id = $2 AND fate = 'received'`, from.Bot, from.UpdateID, fate, reason, s.now()))
+	if err != nil {
+		return fmt.Errorf("settling update %d: %w", from.UpdateID, err)
+	}
+	if ok {
+		return nil
+	}
+	var known int
+	err = tx.QueryRowContext(ctx, `SELECT 1 FROM arrival WHERE bot_id = $1 AND update_id = $2`, from.Bot, from.UpdateID).Scan(&known)
+	if errors.Is(err, sql.ErrNoRows) {
+		return fmt.Errorf("update %d: %w", from.UpdateID, ErrNotFound)
+	}
+	if err != nil {
+		return fmt.Errorf("settling update %d: %w", from.UpdateID, err)
+	}
+	return ErrSettled
 }

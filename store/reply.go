@@ -2,6 +2,11 @@ package store
 
 import (
 	"context"
+	"database/sql"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"time"
 )
 
@@ -19,7 +24,7 @@ type Draft struct {
 	Approval     ApprovalID        // DraftCard: the approval it shows
 	Buttons      [][]Button        // rows
 	Priority     int               // lower goes first among what waits for a chat: 0 answers and cards, 1 notices, 2 edits
-	EditOf       ReplyID           // DraftEdit: the reply whose message is changed
+	EditOf       ReplyID           // DraftEdit: the reply whose message is changed; empty: all cards of Approval, each in its chat
 }
 
 // DraftKind says how the bot renders a draft.
@@ -65,6 +70,151 @@ type PressedButton struct {
 // Button looks a pressed token up. ErrNotFound: unknown or expired.
 func (s *Store) Button(ctx context.Context, token Secret) (PressedButton, error) {
 	panic("being built")
+}
+
+// buttonTTL is how long a button can be pressed. What it acts on may end sooner by itself.
+const buttonTTL = 7 * 24 * time.Hour
+
+// origin is where drafts come from, as far as it decides which bot says them.
+type origin struct {
+	bot BotID // 0: the conversation's, or the one that last heard from the chat
+	run RunID
+}
+
+// replyBody is what is sealed of a draft.
+type replyBody struct {
+	Markdown string            `json:"markdown,omitempty"`
+	Notice   string            `json:"notice,omitempty"`
+	Args     map[string]string `json:"args,omitempty"`
+	Lang     string            `json:"lang,omitempty"`
+	ReplyTo  int64             `json:"reply_to,omitempty"`
+	Buttons  [][]buttonBody    `json:"buttons,omitempty"`
+}
+
+// buttonBody is a button with the token that its press will carry. Only sealed does it reach a disk.
+type buttonBody struct {
+	Label  string            `json:"label"`
+	Args   map[string]string `json:"args,omitempty"`
+	Action ButtonAction      `json:"action,omitempty"`
+	Ref    string            `json:"ref,omitempty"`
+	URL    string            `json:"url,omitempty"`
+	Token  string            `json:"token,omitempty"`
+}
+
+// say writes drafts into the outbox, in their order. A DraftEdit that names an approval and no reply changes all cards of
+// that approval.
+func (s *Store) say(ctx context.Context, tx *sql.Tx, from origin, drafts []Draft) error {
+	for _, d := range drafts {
+		if d.Kind == DraftEdit && d.EditOf == "" {
+			if err := s.sayToCards(ctx, tx, from, d); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := s.sayOne(ctx, tx, from, d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sayToCards writes one edit for each card of the draft's approval, in the card's own chat.
+func (s *Store) sayToCards(ctx context.Context, tx *sql.Tx, from origin, d Draft) error {
+	var edits []Draft
+	rows, err := tx.QueryContext(ctx, `SELECT reply_id, chat_id, topic_id, is_private FROM reply
+		WHERE approval_id = $1 AND approval_id <> '' AND company_id = $2 AND kind = $3 AND part = 1 ORDER BY ordinal`,
+		d.Approval, d.Company, DraftCard)
+	err = each(rows, err, func(scan func(...any) error) error {
+		e := d
+		var private int64
+		if err := scan(&e.EditOf, &e.Chat.ID, &e.Chat.Topic, &private); err != nil {
+			return err
+		}
+		e.Chat.Private = private == 1
+		edits = append(edits, e)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("finding the cards of %s: %w", d.Approval, err)
+	}
+	for _, e := range edits {
+		if err := s.sayOne(ctx, tx, from, e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) sayOne(ctx context.Context, tx *sql.Tx, from origin, d Draft) error {
+	id := ReplyID(newID(prefixReply))
+	bot, err := s.botFor(ctx, tx, from, d)
+	if err != nil {
+		return fmt.Errorf("finding the bot of %s: %w", id, err)
+	}
+	buttons, err := s.makeButtons(ctx, tx, id, d)
+	if err != nil {
+		return err
+	}
+	body, err := json.Marshal(replyBody{Markdown: d.Markdown, Notice: d.Notice, Args: d.Args, Lang: d.Lang, ReplyTo: d.ReplyTo, Buttons: buttons})
+	if err != nil {
+		return fmt.Errorf("writing reply %s: %w", id, err)
+	}
+	var ordinal int64
+	err = tx.QueryRowContext(ctx, `INSERT INTO reply (reply_id, company_id, bot_id, conversation_id, run_id, chat_id, topic_id,
+			is_private, group_id, part, priority, kind, approval_id, edit_of, body, state, created_ms)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $1, 1, $9, $10, $11, $12, $13, 'queued', $14) RETURNING ordinal`,
+		id, d.Company, bot, d.Conversation, from.run, d.Chat.ID, d.Chat.Topic, bit(d.Chat.Private), d.Priority, d.Kind,
+		d.Approval, d.EditOf, s.seal.seal("reply.body", string(id), d.Company, body), s.now()).Scan(&ordinal)
+	if err == nil {
+		_, err = tx.ExecContext(ctx, `UPDATE reply SET group_ordinal = ordinal WHERE ordinal = $1`, ordinal)
+	}
+	if err != nil {
+		return fmt.Errorf("writing reply %s: %w", id, err)
+	}
+	return nil
+}
+
+// makeButtons gives each button that is no link its token and files what the token stands for.
+func (s *Store) makeButtons(ctx context.Context, tx *sql.Tx, id ReplyID, d Draft) ([][]buttonBody, error) {
+	var all [][]buttonBody
+	for _, line := range d.Buttons {
+		var out []buttonBody
+		for _, b := range line {
+			body := buttonBody{Label: b.Label, Args: b.Args, Action: b.Action, Ref: b.Ref, URL: b.URL.Reveal()}
+			if b.URL.IsZero() {
+				token := RandomSecret("")
+				body.Token = token.Reveal()
+				hash := token.Hash()
+				_, err := tx.ExecContext(ctx, `INSERT INTO button (token_hash, company_id, reply_id, action, ref, created_ms, expires_ms)
+					VALUES ($1, $2, $3, $4, $5, $6, $7)`, hash[:], d.Company, id, b.Action,
+					s.seal.seal("button.ref", hex.EncodeToString(hash[:]), d.Company, []byte(b.Ref)), s.now(), s.now()+buttonTTL.Milliseconds())
+				if err != nil {
+					return nil, fmt.Errorf("writing a button of %s: %w", id, err)
+				}
+			}
+			out = append(out, body)
+		}
+		all = append(all, out)
+	}
+	return all, nil
+}
+
+// botFor finds which bot says a draft. 0 is said by whichever polls first: there is no trace of the chat yet.
+func (s *Store) botFor(ctx context.Context, q queryer, from origin, d Draft) (BotID, error) {
+	if from.bot != 0 {
+		return from.bot, nil
+	}
+	var bot BotID
+	err := q.QueryRowContext(ctx, `SELECT bot_id FROM conversation WHERE conversation_id = $1 AND company_id = $2`,
+		d.Conversation, d.Company).Scan(&bot)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = q.QueryRowContext(ctx, `SELECT bot_id FROM arrival WHERE chat_id = $1 ORDER BY received_ms DESC LIMIT 1`,
+			d.Chat.ID).Scan(&bot)
+	}
+	if errors.Is(err, sql.ErrNoRows) {
+		return 0, nil
+	}
+	return bot, err
 }
 
 // ReplyState is a reply's place in the outbox.
@@ -133,10 +283,6 @@ func (s *Store) RecoverReplies(ctx context.Context, p Poller) (int, error) { pan
 
 // Say queues drafts that belong to no update, run or call.
 func (s *Store) Say(ctx context.Context, drafts ...Draft) error { panic("being built") }
-
-// Wake is closed and replaced whenever this process committed something the sender, the control lane or a waiting command
-// may act on. Get it before looking, wait on it after finding nothing; other processes are found by polling.
-func (s *Store) Wake() <-chan struct{}
 
 // BusyChats gives the chats of a bot in which a run is queued or running: where the typing sign belongs.
 func (s *Store) BusyChats(ctx context.Context, bot BotID) ([]Chat, error) { panic("being built") }

@@ -56,14 +56,6 @@ type News struct {
 	Text    string // the result's text: untrusted data of an app
 }
 
-// ServeTurns blocks and calls run for each conversation that has a turn to take, at most max at once in this process,
-// until ctx ends; then running turns get a cancelled context and are waited for, at most drain. run must go through
-// StartRun and FinishRun; an error is retried with back-off. cancelled contexts also carry a person's wish to stop: see
-// Run verbs and Wished.
-func (s *Store) ServeTurns(ctx context.Context, max int, drain time.Duration, run func(ctx context.Context, t Turn) error) error {
-	panic("being built")
-}
-
 // Turn is a wake-up for one conversation.
 type Turn struct {
 	Conversation ConversationID

@@ -1,0 +1,366 @@
+-- +goose Up
+
+-- What is the store's own: the check value of the sealing key, for one.
+CREATE TABLE setting (
+	name  TEXT NOT NULL PRIMARY KEY,
+	value BLOB NOT NULL
+) STRICT;
+
+CREATE TABLE company (
+	company_id TEXT NOT NULL PRIMARY KEY,
+	name       TEXT NOT NULL,
+	domains    TEXT NOT NULL DEFAULT '[]',
+	zone       TEXT NOT NULL DEFAULT '',
+	lang       TEXT NOT NULL DEFAULT '',
+	created_ms INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE person (
+	person_id   TEXT NOT NULL PRIMARY KEY,
+	telegram_id INTEGER NOT NULL UNIQUE,
+	name        TEXT NOT NULL DEFAULT '',
+	lang        TEXT NOT NULL DEFAULT '',
+	zone        TEXT NOT NULL DEFAULT '',
+	created_ms  INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE membership (
+	membership_id TEXT NOT NULL PRIMARY KEY,
+	company_id    TEXT NOT NULL REFERENCES company (company_id),
+	person_id     TEXT NOT NULL REFERENCES person (person_id),
+	role          TEXT NOT NULL,
+	external_user TEXT NOT NULL UNIQUE,
+	is_current    INTEGER NOT NULL DEFAULT 0,
+	created_ms    INTEGER NOT NULL,
+	UNIQUE (company_id, person_id)
+) STRICT;
+CREATE UNIQUE INDEX membership_one_current ON membership (person_id) WHERE is_current = 1;
+
+CREATE TABLE invitation (
+	token_hash BLOB NOT NULL PRIMARY KEY,
+	company_id TEXT NOT NULL REFERENCES company (company_id),
+	role       TEXT NOT NULL,
+	by_id      TEXT NOT NULL DEFAULT '',
+	created_ms INTEGER NOT NULL,
+	expires_ms INTEGER NOT NULL,
+	spent_ms   INTEGER NOT NULL DEFAULT 0,
+	spent_by   TEXT NOT NULL DEFAULT ''
+) STRICT;
+
+-- What is remembered of one bot: the offset to poll from, and a pause that Telegram imposed on all its chats.
+CREATE TABLE bot (
+	bot_id      INTEGER NOT NULL PRIMARY KEY,
+	next_offset INTEGER NOT NULL DEFAULT 0,
+	paused_ms   INTEGER NOT NULL DEFAULT 0
+) STRICT;
+
+CREATE TABLE chat_pause (
+	bot_id  INTEGER NOT NULL,
+	chat_id INTEGER NOT NULL,
+	until_ms INTEGER NOT NULL,
+	PRIMARY KEY (bot_id, chat_id)
+) STRICT;
+
+-- One update of Telegram. company_id is empty for a stranger's.
+CREATE TABLE arrival (
+	bot_id          INTEGER NOT NULL,
+	update_id       INTEGER NOT NULL,
+	company_id      TEXT NOT NULL DEFAULT '',
+	kind            TEXT NOT NULL,
+	from_id         INTEGER NOT NULL DEFAULT 0,
+	chat_id         INTEGER NOT NULL DEFAULT 0,
+	topic_id        INTEGER NOT NULL DEFAULT 0,
+	is_private      INTEGER NOT NULL DEFAULT 0,
+	telegram_id     INTEGER NOT NULL DEFAULT 0,
+	is_stranger     INTEGER NOT NULL DEFAULT 0,
+	conversation_id TEXT NOT NULL DEFAULT '',
+	message_id      TEXT NOT NULL DEFAULT '',
+	raw             BLOB,
+	fate            TEXT NOT NULL,
+	reason          TEXT NOT NULL DEFAULT '',
+	received_ms     INTEGER NOT NULL,
+	settled_ms      INTEGER NOT NULL DEFAULT 0,
+	PRIMARY KEY (bot_id, update_id)
+) STRICT;
+-- A message that comes again under a new update id is the same message.
+CREATE UNIQUE INDEX arrival_one_message ON arrival (bot_id, chat_id, telegram_id) WHERE kind = 'message';
+CREATE INDEX arrival_open ON arrival (bot_id, received_ms, update_id) WHERE fate = 'received';
+CREATE INDEX arrival_chat ON arrival (chat_id, received_ms);
+
+-- Neutral lines said to strangers, so that they stay few.
+CREATE TABLE stranger_line (
+	bot_id  INTEGER NOT NULL,
+	from_id INTEGER NOT NULL,
+	at_ms   INTEGER NOT NULL
+) STRICT;
+CREATE INDEX stranger_line_at ON stranger_line (bot_id, at_ms);
+
+-- A private conversation belongs to one membership; in a group membership_id is empty.
+CREATE TABLE conversation (
+	conversation_id TEXT NOT NULL PRIMARY KEY,
+	company_id      TEXT NOT NULL REFERENCES company (company_id),
+	bot_id          INTEGER NOT NULL,
+	chat_id         INTEGER NOT NULL,
+	topic_id        INTEGER NOT NULL DEFAULT 0,
+	is_private      INTEGER NOT NULL DEFAULT 0,
+	membership_id   TEXT NOT NULL DEFAULT '',
+	next_seq        INTEGER NOT NULL DEFAULT 0,
+	fence           INTEGER NOT NULL DEFAULT 0,
+	owner           TEXT NOT NULL DEFAULT '',
+	state_version   INTEGER NOT NULL DEFAULT 0,
+	session         TEXT NOT NULL DEFAULT '',
+	created_ms      INTEGER NOT NULL,
+	UNIQUE (bot_id, company_id, chat_id, topic_id, membership_id)
+) STRICT;
+
+CREATE TABLE run (
+	run_id              TEXT NOT NULL PRIMARY KEY,
+	company_id          TEXT NOT NULL,
+	conversation_id     TEXT NOT NULL REFERENCES conversation (conversation_id),
+	membership_id       TEXT NOT NULL REFERENCES membership (membership_id),
+	person_id           TEXT NOT NULL,
+	fence               INTEGER NOT NULL,
+	instance_id         TEXT NOT NULL,
+	job_id              INTEGER NOT NULL,
+	state               TEXT NOT NULL,
+	attempt             INTEGER NOT NULL,
+	messages            INTEGER NOT NULL,
+	role                TEXT NOT NULL,
+	scopes              TEXT NOT NULL,
+	policy_grant        TEXT NOT NULL,
+	accounts            TEXT NOT NULL,
+	session             TEXT NOT NULL DEFAULT '',
+	cancel_requested_ms INTEGER NOT NULL DEFAULT 0,
+	started_child_ms    INTEGER NOT NULL DEFAULT 0,
+	started_ms          INTEGER NOT NULL,
+	expires_ms          INTEGER NOT NULL,
+	ended_ms            INTEGER NOT NULL DEFAULT 0,
+	reason              TEXT NOT NULL DEFAULT '',
+	turns               INTEGER NOT NULL DEFAULT 0,
+	tokens_input        INTEGER NOT NULL DEFAULT 0,
+	tokens_output       INTEGER NOT NULL DEFAULT 0,
+	tokens_cache_read   INTEGER NOT NULL DEFAULT 0,
+	tokens_cache_write  INTEGER NOT NULL DEFAULT 0,
+	cost_usd            REAL NOT NULL DEFAULT 0,
+	ms_queue            INTEGER NOT NULL DEFAULT 0,
+	ms_spawn            INTEGER NOT NULL DEFAULT 0,
+	ms_first_token      INTEGER NOT NULL DEFAULT 0,
+	ms_tools            INTEGER NOT NULL DEFAULT 0,
+	ms_delivery         INTEGER NOT NULL DEFAULT 0,
+	ms_total            INTEGER NOT NULL DEFAULT 0
+) STRICT;
+-- A second running run in a conversation is impossible, whatever the code above believes.
+CREATE UNIQUE INDEX run_one_running ON run (conversation_id) WHERE state = 'running';
+CREATE INDEX run_conversation ON run (conversation_id, started_ms);
+CREATE INDEX run_company ON run (company_id, started_ms);
+CREATE INDEX run_started ON run (started_ms);
+
+CREATE TABLE message (
+	message_id      TEXT NOT NULL PRIMARY KEY,
+	company_id      TEXT NOT NULL,
+	conversation_id TEXT NOT NULL REFERENCES conversation (conversation_id),
+	seq             INTEGER NOT NULL,
+	membership_id   TEXT NOT NULL,
+	person_id       TEXT NOT NULL,
+	bot_id          INTEGER NOT NULL,
+	update_id       INTEGER NOT NULL,
+	telegram_id     INTEGER NOT NULL,
+	state           TEXT NOT NULL,
+	reason          TEXT NOT NULL DEFAULT '',
+	run_id          TEXT NOT NULL DEFAULT '',
+	attempts        INTEGER NOT NULL DEFAULT 0,
+	text            BLOB,
+	received_ms     INTEGER NOT NULL,
+	ended_ms        INTEGER NOT NULL DEFAULT 0,
+	UNIQUE (conversation_id, seq)
+) STRICT;
+CREATE INDEX message_waiting ON message (conversation_id, seq) WHERE state = 'queued';
+CREATE INDEX message_run ON message (run_id);
+
+CREATE TABLE news (
+	news_id         TEXT NOT NULL PRIMARY KEY,
+	company_id      TEXT NOT NULL,
+	conversation_id TEXT NOT NULL,
+	membership_id   TEXT NOT NULL,
+	tool            TEXT NOT NULL,
+	outcome         TEXT NOT NULL,
+	text            BLOB,
+	run_id          TEXT NOT NULL DEFAULT '',
+	at_ms           INTEGER NOT NULL
+) STRICT;
+CREATE INDEX news_waiting ON news (conversation_id, membership_id) WHERE run_id = '';
+CREATE INDEX news_run ON news (run_id);
+
+CREATE TABLE call (
+	call_id         TEXT NOT NULL PRIMARY KEY,
+	company_id      TEXT NOT NULL,
+	run_id          TEXT NOT NULL,
+	conversation_id TEXT NOT NULL,
+	membership_id   TEXT NOT NULL,
+	tool            TEXT NOT NULL,
+	app             TEXT NOT NULL DEFAULT '',
+	class           TEXT NOT NULL DEFAULT '',
+	args            BLOB,
+	args_hash       BLOB NOT NULL,
+	account         BLOB,
+	decision        TEXT NOT NULL,
+	rule            TEXT NOT NULL DEFAULT '',
+	is_downgraded   INTEGER NOT NULL DEFAULT 0,
+	why             TEXT NOT NULL DEFAULT '',
+	outcome         TEXT NOT NULL DEFAULT '',
+	code            TEXT NOT NULL DEFAULT '',
+	result          BLOB,
+	begun_ms        INTEGER NOT NULL,
+	ended_ms        INTEGER NOT NULL DEFAULT 0
+) STRICT;
+CREATE INDEX call_run ON call (run_id, begun_ms);
+CREATE INDEX call_open ON call (run_id) WHERE outcome = '';
+-- The identical write is made once in a run, unless it certainly was not performed.
+CREATE UNIQUE INDEX call_one_write ON call (run_id, tool, args_hash) WHERE class <> 'read' AND outcome NOT IN ('refused', 'failed');
+
+CREATE TABLE approval (
+	approval_id     TEXT NOT NULL PRIMARY KEY,
+	company_id      TEXT NOT NULL,
+	call_id         TEXT NOT NULL UNIQUE,
+	run_id          TEXT NOT NULL,
+	conversation_id TEXT NOT NULL,
+	membership_id   TEXT NOT NULL,
+	bot_id          INTEGER NOT NULL,
+	chat_id         INTEGER NOT NULL,
+	topic_id        INTEGER NOT NULL DEFAULT 0,
+	is_private      INTEGER NOT NULL DEFAULT 0,
+	code            TEXT NOT NULL,
+	kind            TEXT NOT NULL,
+	rule            TEXT NOT NULL DEFAULT '',
+	state           TEXT NOT NULL,
+	digest          TEXT NOT NULL,
+	asked_ms        INTEGER NOT NULL,
+	expires_ms      INTEGER NOT NULL,
+	decided_by      TEXT NOT NULL DEFAULT '',
+	decided_ms      INTEGER NOT NULL DEFAULT 0,
+	begun_by        TEXT NOT NULL DEFAULT '',
+	begun_ms        INTEGER NOT NULL DEFAULT 0
+) STRICT;
+CREATE UNIQUE INDEX approval_one_code ON approval (company_id, code) WHERE state = 'pending';
+CREATE INDEX approval_pending ON approval (expires_ms) WHERE state = 'pending';
+CREATE INDEX approval_run ON approval (run_id);
+CREATE INDEX approval_company ON approval (company_id, asked_ms);
+
+-- The outbox. ordinal is the order of writing; body is the draft, sealed, with the tokens of its buttons.
+CREATE TABLE reply (
+	ordinal         INTEGER PRIMARY KEY AUTOINCREMENT,
+	reply_id        TEXT NOT NULL UNIQUE,
+	company_id      TEXT NOT NULL DEFAULT '',
+	bot_id          INTEGER NOT NULL,
+	conversation_id TEXT NOT NULL DEFAULT '',
+	run_id          TEXT NOT NULL DEFAULT '',
+	chat_id         INTEGER NOT NULL,
+	topic_id        INTEGER NOT NULL DEFAULT 0,
+	is_private      INTEGER NOT NULL DEFAULT 0,
+	group_id        TEXT NOT NULL,
+	group_ordinal   INTEGER NOT NULL DEFAULT 0,
+	part            INTEGER NOT NULL,
+	parts           INTEGER NOT NULL DEFAULT 0,
+	priority        INTEGER NOT NULL,
+	kind            TEXT NOT NULL,
+	approval_id     TEXT NOT NULL DEFAULT '',
+	edit_of         TEXT NOT NULL DEFAULT '',
+	body            BLOB,
+	rendered        BLOB,
+	state           TEXT NOT NULL,
+	attempts        INTEGER NOT NULL DEFAULT 0,
+	sent_id         INTEGER NOT NULL DEFAULT 0,
+	reason          TEXT NOT NULL DEFAULT '',
+	created_ms      INTEGER NOT NULL,
+	ended_ms        INTEGER NOT NULL DEFAULT 0,
+	UNIQUE (group_id, part)
+) STRICT;
+CREATE INDEX reply_waiting ON reply (bot_id, chat_id, priority, group_ordinal, part) WHERE state IN ('queued', 'sending');
+CREATE INDEX reply_run ON reply (run_id);
+CREATE INDEX reply_approval ON reply (approval_id) WHERE approval_id <> '';
+
+CREATE TABLE button (
+	token_hash BLOB NOT NULL PRIMARY KEY,
+	company_id TEXT NOT NULL DEFAULT '',
+	reply_id   TEXT NOT NULL,
+	action     TEXT NOT NULL,
+	ref        BLOB,
+	created_ms INTEGER NOT NULL,
+	expires_ms INTEGER NOT NULL
+) STRICT;
+CREATE INDEX button_expires ON button (expires_ms);
+
+-- provider_mac recognises a provider's account id that is itself sealed.
+CREATE TABLE account (
+	account_id    TEXT NOT NULL PRIMARY KEY,
+	company_id    TEXT NOT NULL,
+	membership_id TEXT NOT NULL REFERENCES membership (membership_id),
+	app           TEXT NOT NULL,
+	provider      BLOB,
+	provider_mac  BLOB NOT NULL,
+	name          BLOB,
+	state         TEXT NOT NULL,
+	created_ms    INTEGER NOT NULL,
+	UNIQUE (company_id, membership_id, app, provider_mac)
+) STRICT;
+
+CREATE TABLE link (
+	link_id       TEXT NOT NULL PRIMARY KEY,
+	secret_hash   BLOB NOT NULL UNIQUE,
+	company_id    TEXT NOT NULL,
+	membership_id TEXT NOT NULL REFERENCES membership (membership_id),
+	app           TEXT NOT NULL,
+	bot_id        INTEGER NOT NULL DEFAULT 0,
+	chat_id       INTEGER NOT NULL,
+	topic_id      INTEGER NOT NULL DEFAULT 0,
+	is_private    INTEGER NOT NULL DEFAULT 0,
+	state         TEXT NOT NULL,
+	connect_hash  BLOB,
+	accounts_before BLOB,
+	created_ms    INTEGER NOT NULL,
+	expires_ms    INTEGER NOT NULL,
+	opened_ms     INTEGER NOT NULL DEFAULT 0,
+	used_ms       INTEGER NOT NULL DEFAULT 0
+) STRICT;
+CREATE INDEX link_opened ON link (expires_ms) WHERE state = 'opened';
+
+-- Insert-only. detail is the exact text that the chain hashes.
+CREATE TABLE audit (
+	audit_id   INTEGER PRIMARY KEY AUTOINCREMENT,
+	company_id TEXT NOT NULL DEFAULT '',
+	at_ms      INTEGER NOT NULL,
+	actor      TEXT NOT NULL,
+	action     TEXT NOT NULL,
+	subject    TEXT NOT NULL,
+	detail     TEXT NOT NULL
+) STRICT;
+CREATE INDEX audit_company ON audit (company_id, audit_id);
+
+CREATE TABLE audit_link (
+	company_id TEXT NOT NULL,
+	seq        INTEGER NOT NULL,
+	audit_id   INTEGER NOT NULL UNIQUE REFERENCES audit (audit_id),
+	hash       BLOB NOT NULL,
+	PRIMARY KEY (company_id, seq)
+) STRICT;
+
+CREATE TABLE audit_head (
+	company_id TEXT NOT NULL PRIMARY KEY,
+	seq        INTEGER NOT NULL,
+	hash       BLOB NOT NULL
+) STRICT;
+
+-- Ownership: who is alive, and who polls what. Both are read by the database's own clock.
+CREATE TABLE instance (
+	instance_id TEXT NOT NULL PRIMARY KEY,
+	host        TEXT NOT NULL,
+	pid         INTEGER NOT NULL,
+	beat_ms     INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE lease (
+	name     TEXT NOT NULL PRIMARY KEY,
+	owner    TEXT NOT NULL,
+	until_ms INTEGER NOT NULL,
+	fence    INTEGER NOT NULL
+) STRICT;
