@@ -1,0 +1,164 @@
+package gateway
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"slices"
+	"sync"
+
+	"pilder/policy"
+	"pilder/store"
+)
+
+// access is what one run may reach at this moment: its person, the policy frozen for it, and the tools that both allow.
+// It never changes; when an account comes or goes the run gets a new one over the same ledger.
+type access struct {
+	run      store.Run
+	caller   Caller
+	grant    policy.Grant
+	accounts []store.Account
+	tools    map[string]offer
+	partial  bool // a connector could not list its tools
+	ledger   *ledger
+	halt     <-chan struct{} // closed when calls under way get no more time; nil: they have all of theirs
+}
+
+// offer is a tool and who performs it.
+type offer struct {
+	Tool
+	from Connector
+}
+
+// accessFor gives a run the tools of the accounts. A connector that cannot list is left out and told to the operator: the
+// others are none of its business.
+func (g *Gateway) accessFor(ctx context.Context, run store.Run, accounts []store.Account, l *ledger, halt <-chan struct{}) *access {
+	apps := appsOf(accounts)
+	a := &access{
+		run:      run,
+		grant:    run.Grant.WithApps(apps),
+		accounts: accounts,
+		tools:    map[string]offer{},
+		ledger:   l,
+		halt:     halt,
+		caller: Caller{
+			Principal:    run.Principal,
+			ExternalUser: run.Member.ExternalUser,
+			Lang:         langOf(run.Member),
+			Apps:         apps,
+		},
+	}
+	for _, conn := range g.connectors {
+		tools, err := conn.Tools(ctx, a.caller)
+		if err != nil {
+			g.cfg.Log.Error().Str("event", "tools.failed").Str("run", string(run.ID)).Err(err).Send()
+			a.partial = true
+			continue
+		}
+		for _, t := range tools {
+			if !a.grant.Lists(t.Name, appOf(t), t.Class) || !run.Principal.Can(t.Scope) {
+				continue
+			}
+			if err := g.schemas.checkTool(t); err != nil {
+				g.cfg.Log.Error().Str("event", "tools.unfit").Str("tool", t.Name).Err(err).Send()
+				continue
+			}
+			if _, taken := a.tools[t.Name]; !taken {
+				a.tools[t.Name] = offer{t, conn}
+			}
+		}
+	}
+	return a
+}
+
+// lang is the language of everything said to the run's person.
+func (a *access) lang() string { return a.caller.Lang }
+
+// account is the provider's id of the one account a tool would act with; empty when there is none, or more than one to
+// choose from. A call is frozen with it, so that an approval cannot end in another account than the one shown.
+func (a *access) account(t Tool) string {
+	app := t.Uses
+	if app == "" {
+		app = t.App
+	}
+	found := ""
+	for _, acc := range a.accounts {
+		if acc.App != app || acc.State != store.AccountActive {
+			continue
+		}
+		if found != "" {
+			return ""
+		}
+		found = acc.Provider
+	}
+	return found
+}
+
+func appsOf(accounts []store.Account) []string {
+	apps := []string{}
+	for _, a := range accounts {
+		if a.State == store.AccountActive {
+			apps = append(apps, a.App)
+		}
+	}
+	slices.Sort(apps)
+	return slices.Compact(apps)
+}
+
+func langOf(m store.Membership) string {
+	if m.Person.Lang != "" {
+		return m.Person.Lang
+	}
+	return m.Company.Lang
+}
+
+// ledger is what a run has spent, and which of its writes are under way.
+type ledger struct {
+	mu      sync.Mutex
+	calls   int
+	writes  int
+	writing map[[32]byte]chan struct{}
+}
+
+func newLedger() *ledger { return &ledger{writing: map[[32]byte]chan struct{}{}} }
+
+// take counts a call that was not refused; false when the run has spent its limit.
+func (l *ledger) take(limits policy.Limits, class policy.Class) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !limits.Left(l.calls, l.writes, class) {
+		return false
+	}
+	l.calls++
+	if class != policy.ClassRead {
+		l.writes++
+	}
+	return true
+}
+
+// turn lets identical writes of a run go one after the other, so that the second finds the first one's result in the
+// store. The caller runs done when its own is recorded. An error means that ctx ended while waiting.
+func (l *ledger) turn(ctx context.Context, tool string, args json.RawMessage) (done func(), err error) {
+	key := sha256.Sum256(append([]byte(tool+"\x00"), args...))
+	for {
+		l.mu.Lock()
+		busy, ok := l.writing[key]
+		if !ok {
+			mine := make(chan struct{})
+			l.writing[key] = mine
+			l.mu.Unlock()
+			return func() {
+				l.mu.Lock()
+				delete(l.writing, key)
+				l.mu.Unlock()
+				close(mine)
+			}, nil
+		}
+		l.mu.Unlock()
+		select {
+		case <-busy:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}

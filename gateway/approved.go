@@ -1,0 +1,131 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"pilder/policy"
+	"pilder/store"
+)
+
+// tidyEvery is how often approvals are expired and the calls of dead processes are told as lost.
+const tidyEvery = time.Minute
+
+// ServeApproved performs the calls that people approved, with exactly the arguments they saw, without the model and at most
+// once; it also ends approvals nobody decided in time and tells of calls whose process died. It returns when ctx ends and
+// what it began is recorded.
+func (g *Gateway) ServeApproved(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if err := g.tidy(ctx); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("serving approved calls: %w", err)
+	}
+	var tidying sync.WaitGroup
+	tidying.Go(func() {
+		tick := time.NewTicker(tidyEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			if err := g.tidy(ctx); err != nil && ctx.Err() == nil {
+				g.cfg.Log.Error().Str("event", "approvals.failed").Err(err).Send()
+			}
+		}
+	})
+	err := g.store.ServeApproved(ctx, g.cfg.MaxApproved, g.execute)
+	cancel()
+	tidying.Wait()
+	if err != nil && !errors.Is(err, context.Canceled) {
+		return fmt.Errorf("serving approved calls: %w", err)
+	}
+	return nil
+}
+
+func (g *Gateway) tidy(ctx context.Context) error {
+	if _, err := g.store.RecoverCalls(ctx, g.cfg.Lost); err != nil {
+		return fmt.Errorf("recovering calls: %w", err)
+	}
+	expired := func(a store.Approval) []store.Draft {
+		return g.cfg.Outcome(a, store.OutcomeExpired, text("expired", langOf(a.Requester)))
+	}
+	if _, err := g.store.ExpireApprovals(ctx, expired); err != nil {
+		return fmt.Errorf("expiring approvals: %w", err)
+	}
+	return nil
+}
+
+// execute performs one approved call. Once BeginApproved is committed nothing ends it early but its own deadline: shutting
+// down waits for it.
+func (g *Gateway) execute(ctx context.Context, a store.Approval) error {
+	ctx = context.WithoutCancel(ctx)
+	ok, err := g.store.BeginApproved(ctx, a)
+	if err != nil {
+		return fmt.Errorf("beginning approved call %s: %w", a.Call, err)
+	}
+	if !ok {
+		return nil // begun before: by a process that lives, or by one whose call is unknown by now
+	}
+	began := time.Now()
+	result := g.performApproved(ctx, a)
+	err = g.store.EndApproved(ctx, a, result.Outcome, result.Code, result.Text, g.cfg.Outcome(a, result.Outcome, result.Text)...)
+	if err != nil {
+		return fmt.Errorf("ending approved call %s: %w", a.Call, err)
+	}
+	g.cfg.Log.Info().Str("event", "approval.executed").Str("call", string(a.Call)).Str("run", string(a.Run)).
+		Str("company", string(a.Company)).Str("tool", a.Tool).Str("app", a.App).Str("outcome", string(result.Outcome)).
+		Str("code", result.Code).Int64("ms", time.Since(began).Milliseconds()).Send()
+	return nil
+}
+
+// performApproved takes the approval as the decision, and looks again at all that may have changed since it was asked for:
+// the person's membership, their accounts, the tool and its schema, what nobody may ever call.
+func (g *Gateway) performApproved(ctx context.Context, a store.Approval) Result {
+	lang := langOf(a.Requester)
+	member, err := g.store.Membership(ctx, a.Company, a.Requester.ID)
+	if errors.Is(err, store.ErrNotFound) {
+		return failure("membership_gone", "never", lang, store.OutcomeRefused)
+	}
+	if err != nil {
+		return g.brokenApproval(a, fmt.Errorf("reading membership: %w", err))
+	}
+	accounts, err := g.store.Accounts(ctx, a.Company, member.ID)
+	if err != nil {
+		return g.brokenApproval(a, fmt.Errorf("reading accounts: %w", err))
+	}
+	now := g.accessFor(ctx, runOf(a, member, accounts), accounts, nil, nil)
+	tool, ok := now.tools[a.Tool]
+	if !ok {
+		return failure("unknown_tool", "never", lang, store.OutcomeFailed)
+	}
+	wrong, err := g.schemas.check(tool.InputSchema, a.Args)
+	if err != nil {
+		return g.brokenApproval(a, fmt.Errorf("checking arguments: %w", err))
+	}
+	if wrong != nil {
+		result := badArguments(wrong, lang)
+		result.Outcome = store.OutcomeFailed
+		return result
+	}
+	return g.perform(ctx, tool, Call{ID: a.Call, Caller: now.caller, Tool: a.Tool, Args: a.Args, Account: now.account(tool.Tool)}, nil)
+}
+
+// runOf is the ended run of an approval as far as listing tools needs it, for the person as they are today. The scopes were
+// judged when the call was made.
+func runOf(a store.Approval, m store.Membership, accounts []store.Account) store.Run {
+	p := m.Principal()
+	p.Run = a.Run
+	p.Scopes = []policy.Scope{policy.ScopeAppsRead, policy.ScopeAppsWrite, policy.ScopeMailSend, policy.ScopeApprovalsRead, policy.ScopeAccountsWrite}
+	grant := policy.NewGrant(policy.GrantInput{Principal: p, Domains: m.Company.Domains, Apps: appsOf(accounts)})
+	return store.Run{ID: a.Run, Principal: p, Member: m, Chat: a.Chat, Grant: grant, Accounts: accounts}
+}
+
+func (g *Gateway) brokenApproval(a store.Approval, err error) Result {
+	g.cfg.Log.Error().Str("event", "call.broken").Str("call", string(a.Call)).Str("tool", a.Tool).Err(err).Send()
+	return failure("gateway_problem", "never", langOf(a.Requester), store.OutcomeFailed)
+}
