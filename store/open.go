@@ -56,6 +56,9 @@ type Store struct {
 	pool   *pgxpool.Pool          // nil with SQLite
 	lock   *os.File               // nil with PostgreSQL
 
+	closing  sync.Once
+	closeErr error
+
 	mu     sync.Mutex
 	live   map[int64]*liveTurn // the jobs this process works on, by job id
 	fenced bool                // no beat for too long: nothing may be finished any more
@@ -202,25 +205,27 @@ func migratePostgres(ctx context.Context, c *pgx.ConnConfig, d dialect) error {
 	return migrate(ctx, db, d, riverdatabasesql.New(db))
 }
 
-// Close releases the lock and the connections. Run and the Serve verbs must have returned.
+// Close releases the lock and the connections; again, it does nothing. Run and the Serve verbs must have returned.
 func (s *Store) Close() error {
-	var errs []error
-	if s.reads != nil && s.reads != s.db {
-		errs = append(errs, s.reads.Close())
-	}
-	if s.db != nil {
-		errs = append(errs, s.db.Close())
-	}
-	if s.pool != nil {
-		s.pool.Close()
-	}
-	if s.lock != nil {
-		errs = append(errs, s.lock.Close()) // which frees it
-	}
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("closing the store: %w", err)
-	}
-	return nil
+	s.closing.Do(func() {
+		var errs []error
+		if s.reads != nil && s.reads != s.db {
+			errs = append(errs, s.reads.Close())
+		}
+		if s.db != nil {
+			errs = append(errs, s.db.Close())
+		}
+		if s.pool != nil {
+			s.pool.Close()
+		}
+		if s.lock != nil {
+			errs = append(errs, s.lock.Close()) // which frees it
+		}
+		if err := errors.Join(errs...); err != nil {
+			s.closeErr = fmt.Errorf("closing the store: %w", err)
+		}
+	})
+	return s.closeErr
 }
 
 // Instance names this process in leases and runs.
