@@ -234,9 +234,10 @@ func TestInstructionsFit(t *testing.T) {
 }
 
 func TestTheSameInputIsTheSameBytes(t *testing.T) {
+	first := prompt.Dynamic(hostileInput())
 	for range 20 {
-		if prompt.Dynamic(hostileInput()) != prompt.Dynamic(hostileInput()) {
-			t.Fatal("two texts from one input")
+		if diff := cmp.Diff(first, prompt.Dynamic(hostileInput())); diff != "" {
+			t.Fatal(diff)
 		}
 	}
 }
