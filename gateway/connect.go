@@ -2,6 +2,10 @@ package gateway
 
 import (
 	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"pilder/store"
@@ -48,4 +52,164 @@ type LinkCard struct {
 	Chat   store.Chat
 	URL    store.Secret
 	TTL    time.Duration
+}
+
+// providerPatience bounds one question to the provider of connected apps.
+const providerPatience = 20 * time.Second
+
+// Errors of RequestLink.
+var (
+	ErrNoConnect  = errors.New("connecting apps is not configured")
+	ErrUnknownApp = errors.New("app is not offered")
+)
+
+// RequestLink sends a person a link for connecting an app, in the given chat. The link's secret goes into that one message
+// and nowhere else: whoever opens it binds their account to this membership. from may be zero.
+func (g *Gateway) RequestLink(ctx context.Context, from store.UpdateRef, m store.Membership, slug string, chat store.Chat) error {
+	if g.cfg.Connect.StartConnect == nil || g.public == nil {
+		return ErrNoConnect
+	}
+	app, ok := g.app(slug)
+	if !ok {
+		return ErrUnknownApp
+	}
+	err := g.store.CreateLink(ctx, from, m, slug, chat, g.cfg.LinkTTL, func(secret store.Secret) store.Draft {
+		url := store.NewSecret(g.public.JoinPath("connect", secret.Reveal()).String())
+		return g.cfg.LinkCard(LinkCard{Member: m, App: app, Chat: chat, URL: url, TTL: g.cfg.LinkTTL})
+	})
+	if err != nil {
+		return fmt.Errorf("requesting link for %s: %w", slug, err)
+	}
+	return nil
+}
+
+// ForgetAccount makes the provider forget an account that its person rejected or disconnected.
+func (g *Gateway) ForgetAccount(ctx context.Context, m store.Membership, a store.Account) error {
+	if g.cfg.Connect.DeleteAccount == nil {
+		return ErrNoConnect
+	}
+	if err := g.cfg.Connect.DeleteAccount(ctx, m.ExternalUser, a.Provider); err != nil {
+		return fmt.Errorf("forgetting account %s: %w", a.ID, err)
+	}
+	return nil
+}
+
+func (g *Gateway) app(slug string) (App, bool) {
+	i := slices.IndexFunc(g.cfg.Apps, func(a App) bool { return a.Slug == slug })
+	if i < 0 {
+		return App{}, false
+	}
+	return g.cfg.Apps[i], true
+}
+
+// depart makes the provider's page for a link whose person pressed the button. What the provider has before is noted first,
+// so that the new account can be told from it.
+func (g *Gateway) depart(ctx context.Context, secret store.Secret, link store.Link) (store.Secret, error) {
+	ctx, cancel := context.WithTimeout(ctx, providerPatience)
+	defer cancel()
+	if link.State == store.LinkOpened {
+		// A second departure: what came of the first must be found before it is taken for an old account.
+		if err := g.lookOnce(ctx); err != nil {
+			return store.Secret{}, err
+		}
+	}
+	external := link.Membership.ExternalUser
+	accounts, err := g.cfg.Connect.Accounts(ctx, external, link.App)
+	if err != nil {
+		return store.Secret{}, fmt.Errorf("listing accounts: %w", err)
+	}
+	before := []string{}
+	for _, a := range accounts {
+		before = append(before, a.ID)
+	}
+	in := StartConnect{
+		ExternalUser: external,
+		App:          link.App,
+		Success:      g.returnURL("done", secret, link),
+		Failure:      g.returnURL("failed", secret, link),
+		TTL:          max(time.Minute, link.Expires.Sub(g.cfg.Now())),
+	}
+	if !g.cfg.WebhookSecret.IsZero() {
+		in.Webhook = store.NewSecret(g.public.JoinPath("webhooks", "pipedream", g.cfg.WebhookSecret.Reveal()).String())
+	}
+	started, err := g.cfg.Connect.StartConnect(ctx, in)
+	if err != nil {
+		return store.Secret{}, fmt.Errorf("starting connect: %w", err)
+	}
+	if err := g.store.OpenLink(ctx, secret, started.Token, before); err != nil {
+		return store.Secret{}, fmt.Errorf("opening link: %w", err)
+	}
+	return started.URL, nil
+}
+
+// returnURL is where the provider sends the browser back to. It carries a state that means something to nobody but says
+// which language to speak: the link's secret itself stays with the person.
+func (g *Gateway) returnURL(end string, secret store.Secret, link store.Link) string {
+	hash := secret.Hash()
+	return g.public.JoinPath("connect", end, langOf(link.Membership)+"-"+hex.EncodeToString(hash[:16])).String()
+}
+
+// lookSoon asks WatchConnections to look at once.
+func (g *Gateway) lookSoon() {
+	select {
+	case g.look <- struct{}{}:
+	default:
+	}
+}
+
+// WatchConnections asks the provider for the accounts that people set out to connect, until ctx ends. Nothing a browser or
+// webhook says about them is believed; both only make it look sooner.
+func (g *Gateway) WatchConnections(ctx context.Context) error {
+	if g.cfg.Connect.Accounts == nil {
+		<-ctx.Done()
+		return nil
+	}
+	tick := time.NewTicker(g.cfg.WatchEvery)
+	defer tick.Stop()
+	for {
+		if err := g.lookOnce(ctx); err != nil && ctx.Err() == nil {
+			g.cfg.Log.Warn().Str("event", "connect.failed").Err(err).Send()
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		case <-g.look:
+		}
+	}
+}
+
+func (g *Gateway) lookOnce(ctx context.Context) error {
+	links, err := g.store.OpenedLinks(ctx)
+	if err != nil {
+		return fmt.Errorf("reading opened links: %w", err)
+	}
+	var failed error
+	for _, l := range links {
+		failed = errors.Join(failed, g.offerNew(ctx, l)) // one provider's trouble must not stop the others' people
+	}
+	return failed
+}
+
+// offerNew offers the first usable account that was not there when its person set off.
+func (g *Gateway) offerNew(ctx context.Context, l store.OpenedLink) error {
+	ctx, cancel := context.WithTimeout(ctx, providerPatience)
+	defer cancel()
+	accounts, err := g.cfg.Connect.Accounts(ctx, l.Link.Membership.ExternalUser, l.Link.App)
+	if err != nil {
+		return fmt.Errorf("listing accounts: %w", err)
+	}
+	for _, a := range accounts {
+		if !a.Usable || slices.Contains(l.Before, a.ID) {
+			continue
+		}
+		card := func(acc store.Account) store.Draft { return g.cfg.AccountCard(acc, l.Link) }
+		if err := g.store.OfferAccount(ctx, l.ID, a.ID, a.Name, card); err != nil {
+			return fmt.Errorf("offering account: %w", err)
+		}
+		g.cfg.Log.Info().Str("event", "account.offered").Str("company", string(l.Link.Membership.Company.ID)).
+			Str("person", string(l.Link.Membership.Person.ID)).Str("app", l.Link.App).Send()
+		return nil
+	}
+	return nil
 }
