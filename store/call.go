@@ -167,3 +167,8 @@ func (s *Store) RecoverCalls(ctx context.Context, say func(CallView, Run) []Draf
 func (s *Store) approvedCall(ctx context.Context, call CallID) (Approval, error) {
 	panic("being built")
 }
+
+// approval reads an approval of a company with its call's tool, arguments and outcome; ErrNotFound when there is none.
+func (s *Store) approval(ctx context.Context, q queryer, company CompanyID, id ApprovalID) (Approval, error) {
+	panic("being built")
+}

@@ -69,7 +69,24 @@ type PressedButton struct {
 
 // Button looks a pressed token up. ErrNotFound: unknown or expired.
 func (s *Store) Button(ctx context.Context, token Secret) (PressedButton, error) {
-	panic("being built")
+	hash := token.Hash()
+	var b PressedButton
+	var ref []byte
+	var expires int64
+	err := s.reads.QueryRowContext(ctx, `SELECT action, ref, company_id, expires_ms FROM button WHERE token_hash = $1`,
+		hash[:]).Scan(&b.Action, &ref, &b.Company, &expires)
+	if errors.Is(err, sql.ErrNoRows) || err == nil && expires <= s.now() {
+		return PressedButton{}, ErrNotFound
+	}
+	if err != nil {
+		return PressedButton{}, fmt.Errorf("reading a button: %w", err)
+	}
+	plain, err := s.seal.open("button.ref", hex.EncodeToString(hash[:]), b.Company, ref)
+	if err != nil {
+		return PressedButton{}, err
+	}
+	b.Ref, b.Expires = NewSecret(string(plain)), at(expires)
+	return b, nil
 }
 
 // buttonTTL is how long a button can be pressed. What it acts on may end sooner by itself.
@@ -216,73 +233,3 @@ func (s *Store) botFor(ctx context.Context, q queryer, from origin, d Draft) (Bo
 	}
 	return bot, err
 }
-
-// ReplyState is a reply's place in the outbox.
-type ReplyState string
-
-const (
-	ReplyQueued    ReplyState = "queued"
-	ReplySending   ReplyState = "sending"
-	ReplySent      ReplyState = "sent"
-	ReplyUncertain ReplyState = "uncertain" // the network cut leaves open whether it arrived; never repeated blindly
-	ReplyFailed    ReplyState = "failed"
-)
-
-// Reply is one row of the outbox: one part of a draft.
-type Reply struct {
-	ID           ReplyID
-	Draft        Draft
-	Part         int    // 1-based
-	Parts        int    // 0 until the draft was split
-	Rendered     []byte // a split part as the bot rendered it; nil until then
-	Approval     *Approval
-	ButtonTokens [][]Secret // beside Draft.Buttons; zero for URL buttons
-	EditMessage  int64      // DraftEdit: the Telegram message id to change; 0 if that message never went out
-	Run          RunID
-	State        ReplyState
-	Attempts     int
-	Sent         int64 // Telegram message id
-	Reason       string
-	Created      time.Time
-}
-
-// NextReply gives the next reply to send in any chat that is not paused, oldest chat first and strictly in order within
-// a chat (priority, then age, then part). ok is false when nothing waits; wait tells when a pause ends, zero if none.
-func (s *Store) NextReply(ctx context.Context, p Poller) (r Reply, ok bool, wait time.Time, err error) {
-	panic("being built")
-}
-
-// SplitReply fixes the rendered parts of a reply: the reply itself becomes part 1, the others are added behind it. Called
-// again for a reply that is already split it changes nothing.
-func (s *Store) SplitReply(ctx context.Context, p Poller, id ReplyID, parts [][]byte) ([]Reply, error) {
-	panic("being built")
-}
-
-// MarkSending is committed before the call to Telegram. ErrLost when the lease moved or the reply is not queued.
-func (s *Store) MarkSending(ctx context.Context, p Poller, id ReplyID) error { panic("being built") }
-
-// MarkSent records the message id that Telegram gave.
-func (s *Store) MarkSent(ctx context.Context, p Poller, id ReplyID, message int64) error {
-	panic("being built")
-}
-
-// MarkRetry puts a reply back whose send was certainly not performed, and pauses its chat (or, with wholeBot, all chats)
-// until the given time.
-func (s *Store) MarkRetry(ctx context.Context, p Poller, id ReplyID, until time.Time, wholeBot bool, reason string) error {
-	panic("being built")
-}
-
-// MarkFailed ends a reply that Telegram refused for good; uncertain=true ends one whose outcome is unknown.
-func (s *Store) MarkFailed(ctx context.Context, p Poller, id ReplyID, uncertain bool, reason string) error {
-	panic("being built")
-}
-
-// RecoverReplies marks what a dead sender left in "sending" as uncertain and returns how many. Called by a new holder of
-// the poller's lease before it sends.
-func (s *Store) RecoverReplies(ctx context.Context, p Poller) (int, error) { panic("being built") }
-
-// Say queues drafts that belong to no update, run or call.
-func (s *Store) Say(ctx context.Context, drafts ...Draft) error { panic("being built") }
-
-// BusyChats gives the chats of a bot in which a run is queued or running: where the typing sign belongs.
-func (s *Store) BusyChats(ctx context.Context, bot BotID) ([]Chat, error) { panic("being built") }

@@ -174,7 +174,7 @@ CREATE TABLE message (
 	ended_ms        BIGINT NOT NULL DEFAULT 0,
 	UNIQUE (conversation_id, seq)
 );
-CREATE INDEX message_waiting ON message (conversation_id, seq) WHERE state = 'queued';
+CREATE INDEX message_open ON message (conversation_id, seq) WHERE state IN ('queued', 'running');
 CREATE INDEX message_run ON message (run_id);
 
 CREATE TABLE news (
