@@ -1,0 +1,84 @@
+package anthropic
+
+import (
+	"slices"
+	"strings"
+)
+
+// Script is one part the stand-in can play. It is asked anew for every request of a turn, and answers with the next
+// blocks: tool calls, whose results the next request brings, or text, which ends the turn.
+type Script struct {
+	Name  string
+	Match func(Turn) bool
+	Play  func(Turn) []Block
+}
+
+// Sequence is a script of fixed steps, one per answer: step n is played when n answers of this turn have called tools. Loading
+// of deferred tools is put in between and does not count. A step sees the results so far in Turn.Calls; all but the last
+// should call a tool. An agent that has gone over to the enemy is a Sequence.
+func Sequence(name string, match func(Turn) bool, steps ...func(Turn) []Block) Script {
+	return Script{Name: name, Match: match, Play: func(t Turn) []Block {
+		if t.Rounds >= len(steps) {
+			return []Block{Text(t.say("Hecho.", "Done."))}
+		}
+		return steps[t.Rounds](t)
+	}}
+}
+
+// Says matches a turn whose text contains the words, without regard to case and accents.
+func Says(words string) func(Turn) bool {
+	return func(t Turn) bool { return strings.Contains(fold(t.Text).text, fold(words).text) }
+}
+
+// play chooses the script for a request and plays it.
+func (s *Server) play(req request) (name string, blocks []Block) {
+	t := s.turn(req)
+	for _, script := range s.cfg.Scripts {
+		if script.Match(t) {
+			return script.Name, t.loadFirst(script.Play(t))
+		}
+	}
+	scripts := demo()
+	var names, texts []string
+	for _, wish := range wishes(t, scripts) {
+		script := choose(wish, scripts)
+		names = append(names, script.Name)
+		answer := script.Play(wish)
+		if slices.ContainsFunc(answer, func(b Block) bool { return b.Tool != "" }) {
+			return strings.Join(names, "+"), t.loadFirst(answer)
+		}
+		for _, b := range answer {
+			texts = append(texts, b.Text)
+		}
+	}
+	return strings.Join(names, "+"), []Block{Text(strings.Join(texts, "\n\n"))}
+}
+
+// wishes parts what a person wrote into what they want, since several messages may come as one turn: each line that is a
+// wish for an action by itself begins one, and other lines belong to the wish before.
+func wishes(t Turn, scripts []demoScript) []Turn {
+	var parts []string
+	begun := false
+	for line := range strings.SplitSeq(t.Text, "\n") {
+		one := t.with(line)
+		action := choose(one, scripts).action
+		if len(parts) == 0 || action && begun {
+			parts = append(parts, line)
+		} else {
+			parts[len(parts)-1] += "\n" + line
+		}
+		begun = begun || action
+	}
+	out := make([]Turn, 0, len(parts))
+	for _, p := range parts {
+		out = append(out, t.with(p))
+	}
+	return out
+}
+
+// with is the turn for one wish. What scripts have read of the calls stays shared between them.
+func (t Turn) with(text string) Turn {
+	t.Text = strings.TrimSpace(text)
+	t.Lang = language(text)
+	return t
+}
