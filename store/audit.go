@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -18,9 +19,31 @@ type AuditRow struct {
 	Detail  json.RawMessage `json:"detail"`  // exact bytes as hashed: codes, rules, digests; never text of people
 }
 
-// Audit lists a company's audit, oldest first, after the given row id.
+// Audit lists the newest rows of a company's audit, oldest first, at most limit.
 func (s *Store) Audit(ctx context.Context, company CompanyID, limit int) ([]AuditRow, error) {
-	panic("being built")
+	if _, err := companyByID(ctx, s.reads, company); err != nil {
+		return nil, fmt.Errorf("reading the audit of %s: %w", company, err)
+	}
+	rows, err := s.reads.QueryContext(ctx, `SELECT a.at_ms, a.actor, a.action, a.subject, a.detail, COALESCE(l.seq, 0)
+		FROM audit a LEFT JOIN audit_link l ON l.audit_id = a.audit_id
+		WHERE a.company_id = $1 ORDER BY a.audit_id DESC LIMIT $2`, company, limit)
+	var all []AuditRow
+	err = each(rows, err, func(scan func(...any) error) error {
+		var r AuditRow
+		var ms int64
+		var detail string
+		if err := scan(&ms, &r.Actor, &r.Action, &r.Subject, &detail, &r.Seq); err != nil {
+			return err
+		}
+		r.At, r.Detail = at(ms), json.RawMessage(detail)
+		all = append(all, r)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading the audit of %s: %w", company, err)
+	}
+	slices.Reverse(all)
+	return all, nil
 }
 
 // VerifyAudit walks the company's chain and returns how many rows hold; *BrokenChainError names the first that does not.
