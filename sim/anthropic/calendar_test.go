@@ -247,6 +247,18 @@ func TestSeveralQueuedWishesAreAllServed(t *testing.T) {
 	}
 }
 
+func TestAWishRepeatedAfterAFailedTurnIsServedOnce(t *testing.T) {
+	_, url := serve(t, anthropic.Config{})
+	a := newAgent(t, url).calendarTools()
+	a.run = map[string]func(object) object{"google_calendar-create-event": always(ok(object{"id": "e"}))}
+	a.messages = []object{{"role": "user", "content": []object{
+		{"type": "text", "text": "guardame una reunión mañana a las 10\n"}, {"type": "text", "text": "Guardame una reunion mañana a las 10"},
+	}}}
+	if a.finish(); len(a.calls) != 1 {
+		t.Errorf("calls %v", a.calls)
+	}
+}
+
 func TestAMessageThatArrivesDuringTheTurnIsServedToo(t *testing.T) {
 	_, url := serve(t, anthropic.Config{})
 	a := newAgent(t, url).calendarTools()

@@ -31,7 +31,7 @@ func demo() []demoScript {
 		action("event.create", all(matches(creating), matches(eventWord)), createEvent),
 		talk("news", matches(newsWords), tellNews),
 		talk("long", matches(lengthy), tellLong),
-		talk("arithmetic", matches(sum), calculate),
+		talk("arithmetic", all(matches(sum), matches(sumAsked)), calculate),
 		talk("help", matches(helpWords), help),
 		talk("thanks", matches(thanks), thank),
 		talk("hello", matches(greeting), greet),

@@ -49,9 +49,9 @@ func longChapter(b *strings.Builder, t Turn, i int, month string) {
 	fmt.Fprintf(b, t.say(
 		"Lo que cambió ese mes:\n\n- las reuniones de los lunes pasaron a las %d:30;\n- cada una terminó con `una decisión` escrita;\n"+
 			"- quien no tenía nada que decidir recibió un resumen de %d líneas.\n\n"+
-			"Pasos que siguieron:\n\n1. mirar la agenda de la semana siguiente;\n2. borrar lo que no tenía pregunta;\n3. juntar lo que se parecía.\n",
+			"Pasos que siguieron:\n\n1. mirar la agenda de la semana siguiente;\n2. borrar lo que no tenía pregunta ni nadie que la hiciera suya;\n3. juntar lo que se parecía;\n4. avisar a quien quedaba libre.\n",
 		"What changed that month:\n\n- the Monday meetings went to %d:30;\n- each ended with `one decision` in writing;\n"+
 			"- those with nothing to decide got a summary of %d lines.\n\n"+
-			"The steps they took:\n\n1. look at the calendar of the week ahead;\n2. delete what had no question;\n3. join what was alike.\n",
+			"The steps they took:\n\n1. look at the calendar of the week ahead;\n2. delete what had no question, nor anybody to make it theirs for the week;\n3. join what was alike;\n4. tell those who were free again.\n",
 	), 9+i%3, 5+i)
 }

@@ -7,12 +7,15 @@ import (
 	"strings"
 )
 
+const signWords = `por|mas|menos|entre|dividido(?: por)?|times|plus|minus|divided by|over`
+
 var (
 	greeting   = regexp.MustCompile(`^\W*(?:hola|buenas|buenos dias|buen dia|hello|hi|hey|good (?:morning|afternoon|evening))\b`)
 	thanks     = regexp.MustCompile(`\b(?:gracias|thanks|thank you|thx)\b`)
 	helpWords  = regexp.MustCompile(`\b(?:que (?:podes|puedes|sabes) hacer|ayuda|para que servis|what can you do|help)\b`)
 	lengthy    = regexp.MustCompile(`\b(?:algo (?:muy )?largo|something (?:very )?long|a long (?:story|text|answer))\b`)
-	sum        = regexp.MustCompile(`\d\s*(?:[-+*/x×÷]|\b(?:por|mas|menos|entre|dividido(?: por)?|times|plus|minus|divided by|over)\b)\s*\(?\s*-?\d`)
+	sum        = regexp.MustCompile(`\d\s*(?:[-+*/x×÷]|\b(?:` + signWords + `)\b)\s*\(?\s*-?\d`)
+	sumAsked   = regexp.MustCompile(`\b(?:cuant[oa]s?|calcul\w+|what(?:'s| is)|how much|compute)\b|^(?:[\s\d.,()+*/x×÷?=-]|` + signWords + `)+$`)
 	expression = regexp.MustCompile(`[\d(][\d\s.,()+*/x×÷-]*[\d)]`)
 	newsWords  = regexp.MustCompile(`\b(?:se (?:envio|mando|hizo|aprobo)|ya (?:salio|se)|que paso con|did it (?:go|get)|was it (?:sent|done|approved)|what happened)\b`)
 	newsLines  = regexp.MustCompile(`(?:Desde el último turno pasó esto|Since the last turn this happened)[^\n]*\n((?:- [^\n]*\n?)+)`)

@@ -55,7 +55,8 @@ func (s *Server) play(req request) (name string, blocks []Block) {
 }
 
 // wishes parts what a person wrote into what they want, since several messages may come as one turn: each line that is a
-// wish for an action by itself begins one, and other lines belong to the wish before.
+// wish for an action by itself begins one, and other lines belong to the wish before. The same wish twice is one: after a
+// failed turn the CLI puts the unanswered text before the next one, which is often the same again (measured).
 func wishes(t Turn, scripts []demoScript) []Turn {
 	var parts []string
 	begun := false
@@ -70,8 +71,12 @@ func wishes(t Turn, scripts []demoScript) []Turn {
 		begun = begun || action
 	}
 	out := make([]Turn, 0, len(parts))
+	seen := map[string]bool{}
 	for _, p := range parts {
-		out = append(out, t.with(p))
+		if key := fold(strings.TrimSpace(p)).text; !seen[key] {
+			seen[key] = true
+			out = append(out, t.with(p))
+		}
 	}
 	return out
 }
