@@ -117,17 +117,7 @@ func startCLI(t *testing.T, modelURL, mcpURL string) *cli {
 	if err := os.WriteFile(filepath.Join(dir, "mcp.json"), config, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	args := []string{
-		claude, "-p", "--model=sonnet", "--dangerously-skip-permissions", "--input-format=stream-json", "--output-format=stream-json",
-		"--verbose", "--tools=Bash,Read,Skill,ToolSearch", "--strict-mcp-config", "--mcp-config=" + filepath.Join(dir, "mcp.json"),
-		"--setting-sources=", "--append-system-prompt=" + founding + "\nCanal: telegram.",
-	}
-	if os.Getuid() == 0 { // the CLI refuses to skip permissions as root
-		args = append([]string{
-			"bwrap", "--unshare-user", "--uid", "1000", "--gid", "1000", "--unshare-pid", "--die-with-parent",
-			"--bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--chdir", dir, "--",
-		}, args...)
-	}
+	args := cliArgs(claude, dir)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 5*time.Minute)
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir = dir
@@ -161,6 +151,22 @@ func startCLI(t *testing.T, modelURL, mcpURL string) *cli {
 		cancel()
 	})
 	return c
+}
+
+// cliArgs is the command line, in a user namespace if need be: the CLI refuses to skip permissions as root.
+func cliArgs(claude, dir string) []string {
+	args := []string{
+		claude, "-p", "--model=sonnet", "--dangerously-skip-permissions", "--input-format=stream-json", "--output-format=stream-json",
+		"--verbose", "--tools=Bash,Read,Skill,ToolSearch", "--strict-mcp-config", "--mcp-config=" + filepath.Join(dir, "mcp.json"),
+		"--setting-sources=", "--append-system-prompt=" + founding + "\nCanal: telegram.",
+	}
+	if os.Getuid() == 0 {
+		args = append([]string{
+			"bwrap", "--unshare-user", "--uid", "1000", "--gid", "1000", "--unshare-pid", "--die-with-parent",
+			"--bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--chdir", dir, "--",
+		}, args...)
+	}
+	return args
 }
 
 // say sends a person's message and returns the turn's result line.

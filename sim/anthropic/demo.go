@@ -16,7 +16,6 @@ func demo() []demoScript {
 		return demoScript{talk(name, match, play).Script, true}
 	}
 	return []demoScript{
-		talk("compact", matches(compacting), compact),
 		action("delete.nonexistent", all(matches(deleting), matches(nonexistent)), deleteNonexistent),
 		action("mail.send", matches(mailing), sendMail),
 		action("mail.find", matches(mailSearch), findMail),
@@ -120,9 +119,14 @@ func (t Turn) failed(r Result) string {
 	return t.say("No pude hacerlo, lo siento.", "I could not do it, sorry.")
 }
 
+var privateChat = regexp.MustCompile(`(?i)chat privado|private chat`)
+
 // connect offers the connection of an app with the link the house gives.
 func (t Turn) connect(app string) []Block {
 	name := appName(app)
+	if tool, ok := t.tool("conectar_app"); ok && !tool.Schema.Takes("app", app) {
+		return []Block{Text(fmt.Sprintf(t.say("%s no se puede conectar aquí.", "%s cannot be connected here."), name))}
+	}
 	r, next := t.Use("conectar_app", func(tool Tool) any {
 		field := tool.Schema.First("app", "slug", "nombre", "name")
 		if field == "" {
@@ -137,8 +141,12 @@ func (t Turn) connect(app string) []Block {
 	switch {
 	case r.Missing:
 		answer = fmt.Sprintf(t.say("Todavía no tengo acceso a %s.", "I do not have access to %s yet."), name)
+	case r.Failed():
+		answer = t.failed(r)
 	case r.Link() != "":
 		answer += " " + fmt.Sprintf(t.say("Puedes hacerlo con este enlace: %s", "You can do it with this link: %s"), r.Link())
+	case privateChat.MatchString(r.Sentence()):
+		answer += t.say(" Te mandé el enlace a tu chat privado.", " I sent the link to your private chat.")
 	case r.presentable() != "":
 		answer += " " + r.presentable()
 	}

@@ -170,9 +170,11 @@ func pending(t Turn) []Block {
 	for _, list := range r.lists() {
 		for _, item := range list {
 			o, _ := item.(object)
-			line := first(o, "summary", "sentence", "message", "resumen", "text", "title", "tool")
-			if by := first(o, "by", "requester", "person", "asked_by"); line != "" && by != "" {
-				line += " (" + by + ")"
+			line := strings.Trim(first(o, "code")+" · "+first(o, "summary", "title", "tool"), " ·")
+			if mine, told := o["mine"].(bool); told && mine {
+				line += t.say(", lo pediste tú", ", asked for by you")
+			} else if told {
+				line += t.say(", lo puedes decidir tú", ", for you to decide")
 			}
 			if line != "" {
 				lines = append(lines, "- "+line)

@@ -1,7 +1,6 @@
 package anthropic
 
 import (
-	"fmt"
 	"math/big"
 	"regexp"
 	"strings"
@@ -17,9 +16,10 @@ var (
 	sum        = regexp.MustCompile(`\d\s*(?:[-+*/x×÷]|\b(?:` + signWords + `)\b)\s*\(?\s*-?\d`)
 	sumAsked   = regexp.MustCompile(`\b(?:cuant[oa]s?|calcul\w+|what(?:'s| is)|how much|compute)\b|^(?:[\s\d.,()+*/x×÷?=-]|` + signWords + `)+$`)
 	expression = regexp.MustCompile(`[\d(][\d\s.,()+*/x×÷-]*[\d)]`)
+	signWord   = regexp.MustCompile(`\b(?:` + signWords + `)\b|×|÷`)
+	timesSign  = regexp.MustCompile(`(\d\s*)x(\s*[\d(])`)
 	newsWords  = regexp.MustCompile(`\b(?:se (?:envio|mando|hizo|aprobo)|ya (?:salio|se)|que paso con|did it (?:go|get)|was it (?:sent|done|approved)|what happened)\b`)
 	newsLines  = regexp.MustCompile(`(?:Desde el último turno pasó esto|Since the last turn this happened)[^\n]*\n((?:- [^\n]*\n?)+)`)
-	compacting = regexp.MustCompile(`your task is to create a detailed summary`)
 )
 
 func greet(t Turn) []Block {
@@ -48,27 +48,10 @@ func tellNews(t Turn) []Block {
 	return []Block{Text(t.say("Esto es lo que sé:", "This is what I know:") + "\n" + strings.TrimSpace(told[len(told)-1][1]))}
 }
 
-// compact answers the CLI's own request to sum a conversation up: with the person's words, which is all that is certain.
-func compact(t Turn) []Block {
-	var b strings.Builder
-	b.WriteString("<summary>\nThe person wrote:")
-	for _, m := range t.Messages[:max(len(t.Messages)-1, 0)] {
-		if m.Role == "user" && !hasResult(m.Content) {
-			for _, text := range personText(m.Content) {
-				fmt.Fprintf(&b, "\n- %.200q", text)
-			}
-		}
-	}
-	return []Block{Text(b.String() + "\n</summary>")}
-}
-
 func calculate(t Turn) []Block {
-	text := fold(t.Text).text
-	for _, w := range []struct{ word, sign string }{
-		{"dividido por", "/"}, {"divided by", "/"}, {"dividido", "/"}, {"entre", "/"}, {"over", "/"}, {"por", "*"}, {"times", "*"},
-		{"mas", "+"}, {"plus", "+"}, {"menos", "-"}, {"minus", "-"}, {"×", "*"}, {"÷", "/"}, {"x", "*"},
-	} {
-		text = regexp.MustCompile(`(\d\s*)`+w.word+`(\s*[-(]?\s*\d)`).ReplaceAllString(text, "${1}"+w.sign+"${2}")
+	text := signWord.ReplaceAllStringFunc(fold(t.Text).text, sign)
+	for range 2 { // a number between two signs belongs to both
+		text = timesSign.ReplaceAllString(text, "${1}*${2}")
 	}
 	asked := strings.TrimSpace(expression.FindString(text))
 	c := calculation{rest: strings.ReplaceAll(strings.ReplaceAll(asked, " ", ""), ",", ".")}
@@ -81,6 +64,19 @@ func calculate(t Turn) []Block {
 		shown = strings.Replace(shown, ".", ",", 1)
 	}
 	return []Block{Text(asked + " = " + shown)}
+}
+
+// sign is the sign that a word of signWords stands for.
+func sign(word string) string {
+	switch {
+	case word == "por" || word == "times" || word == "×":
+		return "*"
+	case word == "mas" || word == "plus":
+		return "+"
+	case word == "menos" || word == "minus":
+		return "-"
+	}
+	return "/"
 }
 
 // calculation reads sums of products of numbers and brackets from the left of rest. It is exact.

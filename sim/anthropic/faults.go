@@ -8,7 +8,7 @@ import (
 )
 
 // Fault is what goes wrong with the next requests to /v1/messages. Several fields may be set: a slow 529 is Delay and
-// Status.
+// Status. As JSON its durations are nanoseconds.
 type Fault struct {
 	// Times is how many requests it hits. 0 means one.
 	Times int `json:"times,omitempty"`

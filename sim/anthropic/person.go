@@ -11,9 +11,10 @@ var (
 	notPerson = regexp.MustCompile(`^(Tool loaded\.|\[Request interrupted by user.*\]|Continue from where you left off\.)$`)
 	dateLine  = regexp.MustCompile(`(?:Hoy es|Today is) (\pL+),? (\d{1,4})[/-](\d{1,2})[/-](\d{1,4})(?: \(day/month/year\))?, ` +
 		`(\d{1,2}):(\d{2}) \((?:([^,():]+), UTC([+\x{2212}-]\d{2}:\d{2})?|UTC)[:)]`)
-	header  = regexp.MustCompile(`^(\[[^\]]*\]|[-=]{3,}|[\pL ]{2,20}: .*)$`)
-	element = regexp.MustCompile(`(?s)<(mensaje|message|person|persona)(?:\s[^<>]*)?>\n?(.*?)\n?</(?:mensaje|message|person|persona)>`)
-	wrapper = regexp.MustCompile(`^<([a-z][\w-]*)(?:\s[^<>]*)?>`)
+	continued = regexp.MustCompile(`^This session is being continued from a previous conversation`) // after a compaction
+	header    = regexp.MustCompile(`^(\[[^\]]*\]|[-=]{3,}|[\pL ]{2,20}: .*)$`)
+	element   = regexp.MustCompile(`(?s)<(mensaje|message|person|persona)(?:\s[^<>]*)?>\n?(.*?)\n?</(?:mensaje|message|person|persona)>`)
+	wrapper   = regexp.MustCompile(`^<([a-z][\w-]*)(?:\s[^<>]*)?>`)
 )
 
 // personText gives the texts a person wrote in one user message: what is left of its text blocks without reminders,
@@ -24,8 +25,9 @@ func personText(c contents) []string {
 		if b.Type != "text" {
 			continue
 		}
-		text := strings.TrimSpace(reminder.ReplaceAllString(b.Text, ""))
-		out = append(out, unwrap(text)...)
+		if text := strings.TrimSpace(reminder.ReplaceAllString(b.Text, "")); !continued.MatchString(text) {
+			out = append(out, unwrap(text)...)
+		}
 	}
 	return out
 }

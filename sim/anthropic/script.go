@@ -1,6 +1,8 @@
 package anthropic
 
 import (
+	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -33,6 +35,9 @@ func Says(words string) func(Turn) bool {
 // play chooses the script for a request and plays it.
 func (s *Server) play(req request) (name string, blocks []Block) {
 	t := s.turn(req)
+	if compacting.MatchString(req.Messages[len(req.Messages)-1].Content.text()) {
+		return "compact", t.compact()
+	}
 	for _, script := range s.cfg.Scripts {
 		if script.Match(t) {
 			return script.Name, t.loadFirst(script.Play(t))
@@ -52,6 +57,26 @@ func (s *Server) play(req request) (name string, blocks []Block) {
 		}
 	}
 	return strings.Join(names, "+"), []Block{Text(strings.Join(texts, "\n\n"))}
+}
+
+// compacting is the CLI's own request to sum a conversation up. It stands beside the latest tool results, if there are any
+// (measured).
+var compacting = regexp.MustCompile(`Your task is to create a detailed summary of the conversation`)
+
+// compact sums up with the person's words, which is all that is certain.
+func (t Turn) compact() []Block {
+	var b strings.Builder
+	b.WriteString("<summary>\nThe person wrote:")
+	for _, m := range t.Messages {
+		if m.Role == "user" && !hasResult(m.Content) {
+			for _, text := range personText(m.Content) {
+				if !compacting.MatchString(text) {
+					fmt.Fprintf(&b, "\n- %.200q", text)
+				}
+			}
+		}
+	}
+	return []Block{Text(b.String() + "\n</summary>")}
 }
 
 // wishes parts what a person wrote into what they want, since several messages may come as one turn: each line that is a

@@ -61,6 +61,12 @@ func (s Schema) First(names ...string) string {
 	return ""
 }
 
+// Takes tells whether the input may have the value, as far as the schema lists its values.
+func (s Schema) Takes(name string, value any) bool {
+	values := s.Properties[name].Enum
+	return len(values) == 0 || slices.Contains(values, value)
+}
+
 // IsList tells whether the input is an array.
 func (s Schema) IsList(name string) bool {
 	return s.Properties[name].Type == "array"

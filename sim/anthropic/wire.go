@@ -159,7 +159,7 @@ func checkMessages(messages []Message, bad func(string, ...any) *problem) *probl
 		if m.Role != "user" && m.Role != "assistant" && m.Role != "system" {
 			return bad("messages.%d.role: Input should be 'user', 'assistant' or 'system'", i)
 		}
-		if len(m.Content) == 0 && i < len(messages)-1 {
+		if len(m.Content) == 0 && m.Role == "user" { // CLI 2.1.332 sends an empty system message after it has compacted
 			return bad("messages.%d: all messages must have non-empty content", i)
 		}
 		if m.Role == "assistant" && len(open) > 0 {

@@ -201,6 +201,36 @@ func TestUnknownFieldsAndBlocksAreNobodysProblem(t *testing.T) {
 	}
 }
 
+func TestACompactedConversationGoesOn(t *testing.T) {
+	s, url := serve(t, anthropic.Config{})
+	body := ask("hola")
+	use := object{"role": "assistant", "content": []object{{"type": "tool_use", "id": "toolu_1", "name": "Bash", "input": object{}}}}
+	result := object{"type": "tool_result", "tool_use_id": "toolu_1", "content": "x"}
+	body["messages"] = []object{{"role": "user", "content": "borrá la reunión"}, use, {"role": "user", "content": []object{
+		result, {"type": "text", "text": "CRITICAL: Respond with TEXT ONLY.\n\nYour task is to create a detailed summary of the conversation so far, …"},
+	}}}
+	if _, answer := post(t, url+"/v1/messages", "sim-key", body); !strings.Contains(string(answer), `borrá la reunión`) {
+		t.Errorf("summary %s", answer)
+	}
+	body["messages"] = []object{ // what the CLI makes of it, an empty system message included
+		{"role": "user", "content": "This session is being continued from a previous conversation that ran out of context. borrá la reunión"},
+		{"role": "system", "content": []object{}},
+		{"role": "assistant", "content": "ok"},
+		{"role": "user", "content": []object{
+			{"type": "text", "text": "<local-command-caveat>borrá la reunión</local-command-caveat>\n"},
+			{"type": "text", "text": "<command-name>/compact</command-name>\n  <command-message>compact</command-message>\n"},
+			{"type": "text", "text": "hola"},
+		}},
+	}
+	if resp, answer := post(t, url+"/v1/messages", "sim-key", body); resp.StatusCode != 200 {
+		t.Errorf("%d %s", resp.StatusCode, answer)
+	}
+	got := s.Requests()
+	if got[0].Script != "compact" || got[1].Text != "hola" {
+		t.Errorf("script %q, text %q", got[0].Script, got[1].Text)
+	}
+}
+
 func TestTheSmallEndpoints(t *testing.T) {
 	_, url := serve(t, anthropic.Config{})
 	resp, body := post(t, url+"/v1/messages/count_tokens?beta=true", "sim-key", object{"model": "m", "messages": []object{{"role": "user", "content": strings.Repeat("x", 4000)}}})
