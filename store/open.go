@@ -59,9 +59,12 @@ type Store struct {
 	closing  sync.Once
 	closeErr error
 
-	mu     sync.Mutex
-	live   map[int64]*liveTurn // the jobs this process works on, by job id
-	fenced bool                // no beat for too long: nothing may be finished any more
+	mu       sync.Mutex
+	live     map[int64]*liveTurn // the jobs this process works on, by job id
+	serving  int                 // Serve verbs that have not returned
+	quiet    chan struct{}       // closed when serving falls to zero; nil while it is zero
+	stopping bool                // a Serve verb is being ended
+	fenced   bool                // no beat for too long: nothing may be finished any more
 }
 
 // Open connects, takes the lock of a SQLite file (one process per file; the error names the holder) and runs the
@@ -92,6 +95,9 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	}
 	if err == nil {
 		s.queue, err = river.NewClient(s.driver, &river.Config{ID: s.instance, Logger: s.riverLog()})
+	}
+	if err == nil && s.lock != nil {
+		err = s.takeOverFile(ctx)
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.Close())

@@ -223,6 +223,11 @@ func (s *Store) ServeApproved(ctx context.Context, max int, execute func(ctx con
 
 // serve runs a client until ctx ends, and then gives its work at most drain.
 func (s *Store) serve(ctx context.Context, client *river.Client[*sql.Tx], drain time.Duration) error {
+	if err := s.beat(ctx); err != nil { // before anything is taken under this name
+		return err
+	}
+	s.beginServing()
+	defer s.endServing()
 	// Started without the end of ctx, so that the end is ours to time.
 	if err := client.Start(context.WithoutCancel(ctx)); err != nil {
 		return fmt.Errorf("starting the queue: %w", err)
@@ -232,12 +237,54 @@ func (s *Store) serve(ctx context.Context, client *river.Client[*sql.Tx], drain 
 	case <-client.Stopped():
 		return errors.New("the queue stopped by itself")
 	}
+	s.mu.Lock()
+	s.stopping = true
+	s.mu.Unlock()
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), drain)
 	defer cancel()
 	if err := client.StopAndCancel(stop); err != nil {
 		return fmt.Errorf("draining the queue: %w", err)
 	}
 	return nil
+}
+
+func (s *Store) beginServing() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.serving++; s.serving == 1 {
+		s.quiet, s.stopping = make(chan struct{}), false
+	}
+}
+
+func (s *Store) endServing() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.serving--; s.serving == 0 {
+		close(s.quiet)
+		s.quiet = nil
+	}
+}
+
+// served waits until every Serve verb has returned.
+func (s *Store) served(ctx context.Context) error {
+	s.mu.Lock()
+	quiet := s.quiet
+	s.mu.Unlock()
+	if quiet == nil {
+		return nil
+	}
+	select {
+	case <-quiet:
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// isStopping tells whether turns end because this process is being stopped.
+func (s *Store) isStopping() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stopping
 }
 
 // turn gives the job this process works on.

@@ -1,7 +1,13 @@
 package store
 
 import (
+	"cmp"
 	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"pilder/policy"
@@ -62,111 +68,284 @@ type Turn struct {
 	Job          int64
 }
 
+// tokenLife is how long a run's token is good for.
+const tokenLife = time.Hour
+
+// turnCap bounds one turn, so that a flood of one sender becomes several.
+const turnCap = 50
+
 // StartRun takes the conversation's turn: raises the fence, ends a run left running by a dead worker, takes the waiting
 // messages of one sender in order (at most 50), freezes the grant, and makes the run `running` with an expiry of one
 // hour. ok is false when there is nothing to do, and then the job is completed.
 func (s *Store) StartRun(ctx context.Context, t Turn) (run Run, ok bool, err error) {
-	panic("being built")
+	l, err := s.turn(t.Job)
+	if err != nil {
+		return Run{}, false, fmt.Errorf("starting a run of %s: %w", t.Conversation, err)
+	}
+	err = s.tx(ctx, func(tx *sql.Tx) error {
+		run, ok, err = s.startRun(ctx, tx, t)
+		if err != nil || ok {
+			return err
+		}
+		return s.completeJob(tx, l)
+	})
+	if err != nil {
+		return Run{}, false, fmt.Errorf("starting a run of %s: %w", t.Conversation, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l.run, l.done = run.ID, !ok
+	return run, ok, nil
+}
+
+func (s *Store) startRun(ctx context.Context, tx *sql.Tx, t Turn) (Run, bool, error) {
+	r := Run{ID: RunID(newID(prefixRun)), Conversation: t.Conversation, State: RunRunning, Started: at(s.now())}
+	r.Expires = r.Started.Add(tokenLife)
+	var private int64
+	err := tx.QueryRowContext(ctx, `UPDATE conversation SET fence = fence + 1, owner = $2 WHERE conversation_id = $1
+		RETURNING fence, session, chat_id, topic_id, is_private`, t.Conversation, s.instance).
+		Scan(&r.Fence, &r.Session, &r.Chat.ID, &r.Chat.Topic, &private)
+	if errors.Is(err, sql.ErrNoRows) {
+		return r, false, nil // a job of nothing
+	}
+	if err != nil {
+		return r, false, err
+	}
+	r.Chat.Private = private == 1
+	if err := s.endLeftover(ctx, tx, t.Conversation); err != nil {
+		return r, false, err
+	}
+	membership, err := s.takeTurn(ctx, tx, &r)
+	if err != nil || len(r.Messages) == 0 {
+		return r, false, err
+	}
+	if err := s.freeze(ctx, tx, &r, membership); err != nil {
+		return r, false, err
+	}
+	if err := s.insertRun(ctx, tx, r, t.Job); err != nil {
+		return r, false, err
+	}
+	if r.News, err = s.takeNews(ctx, tx, r); err != nil {
+		return r, false, err
+	}
+	detail := map[string]any{"messages": len(r.Messages), "attempt": r.Attempt, "policy": r.Grant.Version}
+	return r, true, s.audit(ctx, tx, r.Principal.Company, string(r.Principal.Membership), "run.started", string(r.ID), detail)
+}
+
+// takeTurn takes the unbroken row of waiting messages at the head that have the head's sender: A A B A gives three runs,
+// never A A A and then B, which would break the order.
+func (s *Store) takeTurn(ctx context.Context, tx *sql.Tx, r *Run) (m MembershipID, err error) {
+	type taken struct {
+		RunMessage
+		seq int64
+	}
+	var all []taken
+	var company CompanyID
+	rows, err := tx.QueryContext(ctx, `UPDATE message SET state = 'running', run_id = $2, attempts = attempts + 1
+		WHERE message_id IN (SELECT message_id FROM message WHERE conversation_id = $1 AND state = 'queued'
+			AND seq < COALESCE((SELECT MIN(o.seq) FROM message o WHERE o.conversation_id = $1 AND o.state = 'queued' AND o.person_id <> (
+				SELECT h.person_id FROM message h WHERE h.conversation_id = $1 AND h.state = 'queued' ORDER BY h.seq LIMIT 1)), 9223372036854775807)
+			ORDER BY seq LIMIT $3)
+		RETURNING message_id, seq, company_id, membership_id, telegram_id, attempts, text, received_ms`, r.Conversation, r.ID, turnCap)
+	err = each(rows, err, func(scan func(...any) error) error {
+		var t taken
+		var attempts int
+		var sealed []byte
+		var received int64
+		if err := scan(&t.ID, &t.seq, &company, &m, &t.Telegram, &attempts, &sealed, &received); err != nil {
+			return err
+		}
+		text, err := s.seal.open("message.text", string(t.ID), company, sealed)
+		if err != nil {
+			return err
+		}
+		t.Text, t.Received = string(text), at(received)
+		r.Attempt = max(r.Attempt, attempts)
+		all = append(all, t)
+		return nil
+	})
+	if err != nil {
+		return "", fmt.Errorf("taking the turn: %w", err)
+	}
+	slices.SortFunc(all, func(a, b taken) int { return cmp.Compare(a.seq, b.seq) }) // RETURNING promises no order
+	for _, t := range all {
+		r.Messages = append(r.Messages, t.RunMessage)
+	}
+	r.Principal.Company = company
+	return m, nil
+}
+
+// freeze fixes what the run's member may do, as the company is now.
+func (s *Store) freeze(ctx context.Context, tx *sql.Tx, r *Run, m MembershipID) (err error) {
+	if r.Member, err = membership(ctx, tx, `m.company_id = $1 AND m.membership_id = $2`, r.Principal.Company, m); err != nil {
+		return err
+	}
+	if r.Accounts, err = s.accountsWhere(ctx, tx, `company_id = $1 AND membership_id = $2 AND state = 'active'`, r.Principal.Company, m); err != nil {
+		return err
+	}
+	var others int
+	if err := tx.QueryRowContext(ctx, `SELECT COUNT(*) FROM membership WHERE company_id = $1 AND membership_id <> $2 AND role IN ('approver', 'admin')`,
+		r.Principal.Company, m).Scan(&others); err != nil {
+		return err
+	}
+	var apps []string
+	for _, a := range r.Accounts {
+		apps = append(apps, a.App)
+	}
+	r.Principal = r.Member.Principal()
+	r.Principal.Run, r.Principal.Scopes = r.ID, scopes(r.Member.Role)
+	r.Grant = policy.NewGrant(policy.GrantInput{
+		Principal: r.Principal, Domains: r.Member.Company.Domains, Apps: apps, NobodyElseApproves: others == 0,
+	})
+	return nil
+}
+
+// scopes are what a run's token lets it ask for. All roles ask for the same; what comes of it is the grant's to say. A role
+// that this binary does not know asks for nothing.
+func scopes(role policy.Role) []policy.Scope {
+	if !role.Known() {
+		return nil
+	}
+	return []policy.Scope{
+		policy.ScopeAppsRead, policy.ScopeAppsWrite, policy.ScopeMailSend, policy.ScopeApprovalsRead, policy.ScopeAccountsWrite,
+	}
+}
+
+func (s *Store) insertRun(ctx context.Context, tx *sql.Tx, r Run, job int64) error {
+	ids := make([]AccountID, 0, len(r.Accounts))
+	for _, a := range r.Accounts {
+		ids = append(ids, a.ID)
+	}
+	var texts [3]string
+	for i, v := range []any{r.Principal.Scopes, r.Grant, ids} {
+		b, err := json.Marshal(v)
+		if err != nil {
+			return fmt.Errorf("writing run %s: %w", r.ID, err)
+		}
+		texts[i] = string(b)
+	}
+	_, err := tx.ExecContext(ctx, `INSERT INTO run (run_id, company_id, conversation_id, membership_id, person_id, fence, instance_id,
+			job_id, state, attempt, messages, role, scopes, policy_grant, accounts, session, started_ms, expires_ms, ms_queue)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 'running', $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)`,
+		r.ID, r.Principal.Company, r.Conversation, r.Member.ID, r.Member.Person.ID, r.Fence, s.instance, job, r.Attempt,
+		len(r.Messages), r.Member.Role, texts[0], texts[1], texts[2], r.Session, ms(r.Started), ms(r.Expires),
+		max(0, r.Started.Sub(r.Messages[0].Received).Milliseconds()))
+	if err != nil {
+		return fmt.Errorf("writing run %s: %w", r.ID, err)
+	}
+	return nil
+}
+
+// takeNews gives the run what happened for its member since their last turn here. In a group others' news stay theirs.
+func (s *Store) takeNews(ctx context.Context, tx *sql.Tx, r Run) ([]News, error) {
+	var all []News
+	rows, err := tx.QueryContext(ctx, `UPDATE news SET run_id = $1 WHERE conversation_id = $2 AND membership_id = $3 AND run_id = ''
+		RETURNING news_id, tool, outcome, text, at_ms`, r.ID, r.Conversation, r.Member.ID)
+	err = each(rows, err, func(scan func(...any) error) error {
+		var n News
+		var id string
+		var sealed []byte
+		var happened int64
+		if err := scan(&id, &n.Tool, &n.Outcome, &sealed, &happened); err != nil {
+			return err
+		}
+		text, err := s.seal.open("news.text", id, r.Principal.Company, sealed)
+		if err != nil {
+			return err
+		}
+		n.Text, n.At = string(text), at(happened)
+		all = append(all, n)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("taking news: %w", err)
+	}
+	slices.SortStableFunc(all, func(a, b News) int { return a.At.Compare(b.At) })
+	return all, nil
 }
 
 // ChildStarted records that the agent's process exists: from here on a crash is told to the person. ErrLost as FinishRun.
-func (s *Store) ChildStarted(ctx context.Context, r Run) error { panic("being built") }
-
-// Finish is how a run ended.
-type Finish struct {
-	State   RunState // succeeded, failed, cancelled, timed_out or interrupted
-	Reason  string   // content-free code: "ok", "busy", "no_result", "idle", "sandbox", …
-	Session string   // the CLI's session id to resume next time; empty: start anew
-	Turns   int
-	Tokens  Tokens
-	CostUSD float64
-	Stages  Stages
-	Drafts  []Draft // what the person reads
+func (s *Store) ChildStarted(ctx context.Context, r Run) error {
+	err := s.quietTx(ctx, func(tx *sql.Tx) error {
+		ok, err := one(tx.ExecContext(ctx, `UPDATE run SET started_child_ms = $4 WHERE run_id = $1 AND fence = $2 AND instance_id = $3
+			AND state = 'running'`, r.ID, r.Fence, s.instance, s.now()))
+		if err == nil && !ok {
+			return ErrLost
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("recording the child of %s: %w", r.ID, err)
+	}
+	return nil
 }
 
-// Tokens are counted at the model door.
-type Tokens struct{ Input, Output, CacheRead, CacheWrite int64 }
-
-// Stages are milliseconds by stage; queue is filled in by StartRun's clock.
-type Stages struct{ Queue, Spawn, FirstToken, Tools, Delivery, Total int64 }
-
-// FinishRun ends the run, all or nothing: its messages, its token, the drafts, the audit, and the job; the next turn is
-// enqueued if a message waits. A wish to stop turns any state but succeeded into cancelled. ErrLost when the run was
-// taken over: nothing was written, and nothing may be told to anybody.
-func (s *Store) FinishRun(ctx context.Context, t Turn, r Run, f Finish) (RunState, error) {
-	panic("being built")
+// LiveRun gives a run that is running now, as a door asks for it, without its messages and news; ErrNotFound when it is
+// not, or no more.
+func (s *Store) LiveRun(ctx context.Context, id RunID) (Run, error) {
+	r := Run{ID: id, State: RunRunning}
+	var m MembershipID
+	var company CompanyID
+	var private, started, expires int64
+	var role policy.Role
+	var scopes, grant, accounts string
+	err := s.reads.QueryRowContext(ctx, `SELECT r.company_id, r.membership_id, r.conversation_id, c.chat_id, c.topic_id, c.is_private,
+			r.fence, r.attempt, r.role, r.scopes, r.policy_grant, r.accounts, r.session, r.started_ms, r.expires_ms
+		FROM run r JOIN conversation c ON c.conversation_id = r.conversation_id WHERE r.run_id = $1 AND r.state = 'running'`, id).
+		Scan(&company, &m, &r.Conversation, &r.Chat.ID, &r.Chat.Topic, &private, &r.Fence, &r.Attempt, &role, &scopes, &grant,
+			&accounts, &r.Session, &started, &expires)
+	if errors.Is(err, sql.ErrNoRows) {
+		return Run{}, ErrNotFound
+	}
+	if err != nil {
+		return Run{}, fmt.Errorf("reading run %s: %w", id, err)
+	}
+	r.Chat.Private, r.Started, r.Expires = private == 1, at(started), at(expires)
+	if r.Member, err = membership(ctx, s.reads, `m.company_id = $1 AND m.membership_id = $2`, company, m); err != nil {
+		return Run{}, err
+	}
+	r.Principal = r.Member.Principal()
+	r.Principal.Role, r.Principal.Run = role, id // as frozen, whatever the role is now
+	var ids []string
+	for text, into := range map[string]any{scopes: &r.Principal.Scopes, grant: &r.Grant, accounts: &ids} {
+		if err := json.Unmarshal([]byte(text), into); err != nil {
+			return Run{}, fmt.Errorf("reading run %s: %w", id, err)
+		}
+	}
+	if len(ids) > 0 {
+		r.Accounts, err = s.accountsWhere(ctx, s.reads, `company_id = $1 AND `+s.d.in("account_id", 2)+` AND state = 'active'`, company, s.d.list(ids))
+	}
+	return r, err
 }
 
-// LiveRun gives a run that is running now, as a door asks for it; ErrNotFound when it is not, or no more.
-func (s *Store) LiveRun(ctx context.Context, id RunID) (Run, error) { panic("being built") }
-
-// Stopped is what /stop did.
-type Stopped struct {
-	Run       RunID // empty: nothing was running
-	Waiting   int   // messages that waited and are now cancelled
-	Approvals int   // pending approvals that are now cancelled
-	Done      []CallView
-}
-
-// Stop cancels what waits in the sender's conversation, wishes the end of its running run and cancels that run's pending
-// approvals; it settles the update and queues the draft made from what was done. The running worker's context ends within
-// a second.
-func (s *Store) Stop(ctx context.Context, from UpdateRef, telegram int64, chat Chat, say func(Stopped) []Draft) (Stopped, error) {
-	panic("being built")
-}
-
-// NewConversation forgets the transcript of the sender's conversation: the next turn starts a new session. Messages that
-// wait stay.
-func (s *Store) NewConversation(ctx context.Context, from UpdateRef, telegram int64, chat Chat, drafts ...Draft) error {
-	panic("being built")
-}
-
-// RunView is a run for operators: no text of anybody.
-type RunView struct {
-	ID           RunID          `json:"run"`
-	Company      CompanyID      `json:"company"`
-	Person       PersonID       `json:"person"`
-	Conversation ConversationID `json:"conversation"`
-	State        RunState       `json:"state"`
-	Reason       string         `json:"reason,omitempty"`
-	Messages     int            `json:"messages"`
-	Turns        int            `json:"turns"`
-	Tokens       Tokens         `json:"tokens"`
-	CostUSD      float64        `json:"cost_usd"`
-	Stages       Stages         `json:"ms"`
-	Started      time.Time      `json:"started"`
-	Ended        time.Time      `json:"ended,omitzero"`
-	Calls        []CallView     `json:"calls"`
-	Replies      []ReplyView    `json:"replies"`
-}
-
-// ReplyView is a reply for operators.
-type ReplyView struct {
-	ID    ReplyID    `json:"reply"`
-	Kind  DraftKind  `json:"kind"`
-	Part  int        `json:"part"`
-	State ReplyState `json:"state"`
-}
-
-// Runs lists the newest runs, newest first; company empty means all.
-func (s *Store) Runs(ctx context.Context, company CompanyID, limit int) ([]RunView, error) {
-	panic("being built")
-}
-
-// RunByID reads one run for an operator.
-func (s *Store) RunByID(ctx context.Context, id RunID) (RunView, error) { panic("being built") }
-
-// MessageFates gives the fates of the last messages and control updates of a chat, newest first: what /why and the demo
-// ask. For a message that became a run, Run is set.
-func (s *Store) MessageFates(ctx context.Context, bot BotID, chat int64, limit int) ([]MessageFate, error) {
-	panic("being built")
-}
-
-// MessageFate is one line of it.
-type MessageFate struct {
-	UpdateID int64
-	Fate     Fate
-	Reason   string
-	Run      RunID
-	At       time.Time
+// accountsWhere reads accounts; where is a condition on account.
+func (s *Store) accountsWhere(ctx context.Context, q queryer, where string, args ...any) ([]Account, error) {
+	rows, err := q.QueryContext(ctx, `SELECT account_id, company_id, membership_id, app, provider, name, state, created_ms
+		FROM account WHERE `+where+` ORDER BY app, created_ms, account_id`, args...)
+	var all []Account
+	err = each(rows, err, func(scan func(...any) error) error {
+		var a Account
+		var provider, name []byte
+		var created int64
+		if err := scan(&a.ID, &a.Company, &a.Membership, &a.App, &provider, &name, &a.State, &created); err != nil {
+			return err
+		}
+		a.Created = at(created)
+		for column, of := range map[string]struct {
+			sealed []byte
+			into   *string
+		}{"account.provider": {provider, &a.Provider}, "account.name": {name, &a.Name}} {
+			plain, err := s.seal.open(column, string(a.ID), a.Company, of.sealed)
+			if err != nil {
+				return err
+			}
+			*of.into = string(plain)
+		}
+		all = append(all, a)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading accounts: %w", err)
+	}
+	return all, nil
 }

@@ -95,7 +95,8 @@ CREATE TABLE stranger_line (
 );
 CREATE INDEX stranger_line_at ON stranger_line (bot_id, at_ms);
 
--- A private conversation belongs to one membership; in a group membership_id is empty.
+-- A private conversation belongs to one membership; in a group membership_id is empty. A session left by a run with a fence
+-- up to forget_fence is not resumed.
 CREATE TABLE conversation (
 	conversation_id TEXT NOT NULL PRIMARY KEY,
 	company_id      TEXT NOT NULL REFERENCES company (company_id),
@@ -109,6 +110,7 @@ CREATE TABLE conversation (
 	owner           TEXT NOT NULL DEFAULT '',
 	state_version   BIGINT NOT NULL DEFAULT 0,
 	session         TEXT NOT NULL DEFAULT '',
+	forget_fence    BIGINT NOT NULL DEFAULT 0,
 	created_ms      BIGINT NOT NULL,
 	UNIQUE (bot_id, company_id, chat_id, topic_id, membership_id)
 );
@@ -215,8 +217,9 @@ CREATE TABLE call (
 );
 CREATE INDEX call_run ON call (run_id, begun_ms);
 CREATE INDEX call_open ON call (run_id) WHERE outcome = '';
--- The identical write is made once in a run, unless it certainly was not performed.
-CREATE UNIQUE INDEX call_one_write ON call (run_id, tool, args_hash) WHERE class <> 'read' AND outcome NOT IN ('refused', 'failed');
+CREATE INDEX call_held ON call (call_id) WHERE outcome = 'held';
+-- The identical write is decided once in a run, whatever came of it. What was refused before any decision (why) was none.
+CREATE UNIQUE INDEX call_one_write ON call (run_id, tool, args_hash) WHERE class <> 'read' AND why = '';
 
 CREATE TABLE approval (
 	approval_id     TEXT NOT NULL PRIMARY KEY,
