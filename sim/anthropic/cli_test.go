@@ -163,7 +163,8 @@ func cliArgs(claude, dir string) []string {
 	if os.Getuid() == 0 {
 		args = append([]string{
 			"bwrap", "--unshare-user", "--uid", "1000", "--gid", "1000", "--unshare-pid", "--die-with-parent",
-			"--bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--chdir", dir, "--",
+			"--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--ro-bind", claude, claude, "--bind", dir, dir,
+			"--chdir", dir, "--",
 		}, args...)
 	}
 	return args
