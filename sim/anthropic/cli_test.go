@@ -107,7 +107,7 @@ func startCLI(t *testing.T, modelURL, mcpURL string) *cli {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(claude); errors.Is(err, fs.ErrNotExist) {
-		t.Fatal("the CLI is missing: run make setup")
+		t.Fatal("the CLI is missing: run: bin/pilder cli fetch")
 	}
 	dir := t.TempDir()
 	config, err := json.Marshal(object{"mcpServers": object{"pilder": object{"type": "http", "url": mcpURL, "headers": object{"Authorization": "Bearer x"}}}})
