@@ -50,6 +50,8 @@ type Action struct {
 	Keep []string `yaml:"keep"`
 	// Omit lists optional props that are not offered.
 	Omit []string `yaml:"omit"`
+	// Defaults replace the registry's defaults.
+	Defaults map[string]any `yaml:"defaults"`
 	// Types narrows props whose registry type is "any".
 	Types map[string]string `yaml:"types"`
 	Rules []Rule            `yaml:"rules"`

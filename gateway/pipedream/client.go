@@ -215,7 +215,9 @@ type statusError struct {
 	status int
 }
 
-func (e *statusError) Error() string { return fmt.Sprintf("%s: provider answered %d", e.what, e.status) }
+func (e *statusError) Error() string {
+	return fmt.Sprintf("%s: provider answered %d", e.what, e.status)
+}
 
 // expect decodes a 200, and makes an error of everything else.
 func expect(r reply, err error, what string, into any) error {

@@ -140,6 +140,10 @@ func (c *Connector) Warm(ctx context.Context) error {
 	return c.defs.fetch(ctx, all)
 }
 
+// Hashes gives, by action key, the hash of what was reviewed of each definition in use (description, props, annotations and
+// stash), for operators to compare over time.
+func (c *Connector) Hashes() map[string]string { return c.defs.hashes() }
+
 // Tools lists what the caller's connected apps offer. It asks the provider only for definitions it has not seen.
 func (c *Connector) Tools(ctx context.Context, caller gateway.Caller) ([]gateway.Tool, error) {
 	var offered []*offer
