@@ -205,12 +205,35 @@ func (l *poller) file(ctx context.Context, batch []json.RawMessage) error {
 		arrivals[i] = e.Arrival
 	}
 	admitted, err := l.store.Receive(ctx, l.p, arrivals)
+	if err != nil && l.failures >= 4 && !errors.Is(err, store.ErrLost) {
+		return l.fileSingly(ctx, events)
+	}
 	if err != nil {
 		return err
 	}
 	l.p.Offset = arrivals[len(arrivals)-1].UpdateID + 1
 	for i, a := range admitted {
 		l.welcome(ctx, events[min(i, len(events)-1)], a)
+	}
+	return nil
+}
+
+// fileSingly is tried when a batch could not be stored again and again: one update of it may be at fault, and that one is set
+// aside. With the store as a whole out of order it changes nothing.
+func (l *poller) fileSingly(ctx context.Context, events []event) error {
+	for _, e := range events {
+		admitted, err := l.store.Receive(ctx, l.p, []store.Arrival{e.Arrival})
+		if err != nil && !errors.Is(err, store.ErrLost) {
+			l.cfg.Log.Error().Str("event", "update.poison").Int64("update", e.UpdateID).Err(err).Msg("")
+			admitted, err = l.store.Receive(ctx, l.p, []store.Arrival{{UpdateID: e.UpdateID, Raw: e.Raw, Kind: store.ArrivalBroken, Reason: "not_storable"}})
+		}
+		if err != nil {
+			return err
+		}
+		l.p.Offset = e.UpdateID + 1
+		for _, a := range admitted {
+			l.welcome(ctx, e, a)
+		}
 	}
 	return nil
 }

@@ -90,6 +90,9 @@ const maxDepth = 12
 // render turns the agent's Markdown (GFM) into text with entities. It never fails: what Markdown does not say is text.
 func render(markdown string) rich {
 	src := []byte(clean(markdown))
+	if tangled(string(src)) {
+		return trim(plain(string(src)))
+	}
 	md := goldmark.New(goldmark.WithExtensions(extension.Table, extension.Strikethrough, extension.TaskList, extension.Linkify))
 	w := &walker{src: src}
 	out := w.blocks(md.Parser().Parse(gtext.NewReader(src)), "\n\n", 0)
@@ -97,6 +100,20 @@ func render(markdown string) rich {
 	out.Entities = append(out.Entities, nameCodes(out)...)
 	out.Entities = settle(out.Entities)
 	return out
+}
+
+// tangled tells of text whose parsing costs more than it could be worth: nesting and cells that no answer has, and for which
+// goldmark takes seconds. It is shown as it is.
+func tangled(src string) bool {
+	if strings.Count(src, "[") > 1000 {
+		return true
+	}
+	for line := range strings.Lines(src) {
+		if strings.Count(line, "|") > 100 || strings.Count(line[:min(len(line), 200)], ">") > 40 && strings.HasPrefix(strings.TrimLeft(line, " "), ">") {
+			return true
+		}
+	}
+	return false
 }
 
 type walker struct{ src []byte }
