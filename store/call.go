@@ -2,8 +2,12 @@ package store
 
 import (
 	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"time"
 
 	"pilder/policy"
@@ -49,16 +53,209 @@ type BegunCall struct {
 }
 
 // BeginCall commits the call and its audit row before any effect, in one transaction with the check that the run is still
-// running (ErrRunOver otherwise). A denied call is written with its outcome at once. A call to confirm or hold is written
-// as held, together with its approval and the cards to those who may decide (made by card for each of them).
+// running (ErrRunOver otherwise, and from the moment its person asked to stop). A denied call is written with its outcome
+// at once. A call to confirm or hold is written as held, together with its approval and the cards to those who may decide
+// (made by card for each of them).
 func (s *Store) BeginCall(ctx context.Context, c NewCall, card func(Approval, Approver) Draft) (BegunCall, error) {
-	panic("being built")
+	outcome := c.begins()
+	in := s.quietTx
+	if outcome == OutcomeHeld {
+		in = s.tx // cards wait to be sent
+	}
+	var begun BegunCall
+	err := in(ctx, func(tx *sql.Tx) error {
+		begun = BegunCall{ID: CallID(newID(prefixCall)), Outcome: outcome}
+		run, err := s.callingRun(ctx, tx, c.Run)
+		if err != nil {
+			return err
+		}
+		fresh, err := s.insertCall(ctx, tx, begun, c, run)
+		if err != nil {
+			return err
+		}
+		if !fresh {
+			begun, err = s.firstCall(ctx, tx, run, c)
+			return err
+		}
+		if outcome == OutcomeHeld {
+			if begun.Approval, err = s.ask(ctx, tx, begun.ID, c, run, card); err != nil {
+				return err
+			}
+		}
+		return s.audit(ctx, tx, run.company, string(run.membership), "call.decided", string(begun.ID), decidedCall{
+			Run: run.id, Tool: c.Tool, App: c.App, Class: c.Class, Decision: c.Decision.Effect, Rule: c.Decision.Rule,
+			Downgraded: c.Decision.Downgraded, Why: c.Why, Digest: digest(c.Tool, c.Args),
+		})
+	})
+	if err != nil {
+		return BegunCall{}, fmt.Errorf("beginning a call of run %s: %w", c.Run.ID, err)
+	}
+	return begun, nil
+}
+
+// decidedCall is what the audit says of a call.
+type decidedCall struct {
+	Run        RunID         `json:"run"`
+	Tool       string        `json:"tool"`
+	App        string        `json:"app,omitempty"`
+	Class      policy.Class  `json:"class"`
+	Decision   policy.Effect `json:"decision"`
+	Rule       string        `json:"rule,omitempty"`
+	Downgraded bool          `json:"downgraded,omitempty"`
+	Why        string        `json:"why,omitempty"`
+	Digest     string        `json:"digest"`
+}
+
+// begins is the outcome a call is written with. An effect that does not exist yet is refused.
+func (c NewCall) begins() Outcome {
+	switch {
+	case c.Why != "":
+		return OutcomeRefused
+	case c.Decision.Effect == policy.Allow:
+		return OutcomeOpen
+	case c.Decision.Effect == policy.Confirm, c.Decision.Effect == policy.Hold:
+		return OutcomeHeld
+	default:
+		return OutcomeRefused
+	}
+}
+
+// digest is SHA-256 of tool and exact arguments, hex: what a person approves and what runs can be compared by it.
+func digest(tool string, args json.RawMessage) string {
+	h := sha256.New()
+	h.Write([]byte(tool + "\x00")) // no tool's name has a zero byte
+	h.Write(args)
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// sameWrite is what identical writes are known by. Keyed, so that nobody without the key can try arguments out.
+func (s *Store) sameWrite(company CompanyID, c NewCall) []byte {
+	return s.seal.recognise("call.args", company, digest(c.Tool, c.Args))
+}
+
+// callingRun is the run a call belongs to, as its rows say.
+type callingRun struct {
+	id           RunID
+	company      CompanyID
+	conversation ConversationID
+	membership   MembershipID
+}
+
+// callingRun reads the run that makes a call, and keeps it running until commit: either the call is written before its run
+// ends (and is seen as open), or it is refused. A machine that froze and woke up ends here.
+func (s *Store) callingRun(ctx context.Context, tx *sql.Tx, r Run) (callingRun, error) {
+	run := callingRun{id: r.ID, company: r.Principal.Company}
+	err := tx.QueryRowContext(ctx, `SELECT conversation_id, membership_id FROM run WHERE run_id = $1 AND company_id = $2
+		AND state = 'running' AND cancel_requested_ms = 0 AND expires_ms > $3`+s.d.forShare,
+		run.id, run.company, s.now()).Scan(&run.conversation, &run.membership)
+	if errors.Is(err, sql.ErrNoRows) {
+		return callingRun{}, ErrRunOver
+	}
+	return run, err
+}
+
+// insertCall writes the call's row. fresh is false when its run made the identical write before: one that another
+// transaction is just making is waited for.
+func (s *Store) insertCall(ctx context.Context, tx *sql.Tx, begun BegunCall, c NewCall, run callingRun) (fresh bool, err error) {
+	now, ended, code := s.now(), int64(0), c.Why
+	if begun.Outcome == OutcomeRefused {
+		ended = now
+		if code == "" {
+			code = "denied"
+		}
+	}
+	var account []byte
+	if c.Account != "" {
+		account = []byte(c.Account)
+	}
+	id := string(begun.ID)
+	return one(tx.ExecContext(ctx, `INSERT INTO call (call_id, company_id, run_id, conversation_id, membership_id, tool, app, class,
+			args, args_hash, account, decision, rule, is_downgraded, why, outcome, code, begun_ms, ended_ms)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)
+		ON CONFLICT (run_id, tool, args_hash) WHERE class <> 'read' AND why = '' DO NOTHING`,
+		id, run.company, run.id, run.conversation, run.membership, c.Tool, c.App, c.Class,
+		s.seal.seal("call.args", id, run.company, c.Args), s.sameWrite(run.company, c),
+		s.seal.seal("call.account", id, run.company, account), c.Decision.Effect.String(), c.Decision.Rule,
+		bit(c.Decision.Downgraded), c.Why, begun.Outcome, code, now, ended))
+}
+
+// firstCall reads what the identical write before came to, and audits that it was asked for again.
+func (s *Store) firstCall(ctx context.Context, tx *sql.Tx, run callingRun, c NewCall) (BegunCall, error) {
+	begun := BegunCall{Repeat: true}
+	var sealed []byte
+	var approval ApprovalID
+	err := tx.QueryRowContext(ctx, `SELECT c.call_id, c.outcome, c.result, COALESCE(a.approval_id, '')
+		FROM call c LEFT JOIN approval a ON a.call_id = c.call_id
+		WHERE c.run_id = $1 AND c.tool = $2 AND c.args_hash = $3 AND c.class <> 'read' AND c.why = ''`,
+		run.id, c.Tool, s.sameWrite(run.company, c)).Scan(&begun.ID, &begun.Outcome, &sealed, &approval)
+	if err != nil {
+		return BegunCall{}, fmt.Errorf("reading the first call: %w", err)
+	}
+	if begun.Result, err = s.seal.open("call.result", string(begun.ID), run.company, sealed); err != nil {
+		return BegunCall{}, err
+	}
+	if approval != "" {
+		a, err := s.approval(ctx, tx, run.company, approval)
+		if err != nil {
+			return BegunCall{}, err
+		}
+		begun.Approval = &a
+	}
+	return begun, s.audit(ctx, tx, run.company, string(run.membership), "call.repeated", string(begun.ID), nil)
 }
 
 // EndCall commits what came of a call, before the agent hears of it. result is kept sealed for repeats. It needs no living
-// run: an effect that happened is recorded whatever became of its run.
+// run: an effect that happened is recorded whatever became of its run. The first outcome stands; another one that comes
+// later is audited only.
 func (s *Store) EndCall(ctx context.Context, company CompanyID, id CallID, outcome Outcome, code string, result json.RawMessage) error {
-	panic("being built")
+	err := s.quietTx(ctx, func(tx *sql.Tx) error {
+		_, err := s.endCall(ctx, tx, company, id, OutcomeOpen, endedCall{outcome, code}, result)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("ending call %s: %w", id, err)
+	}
+	return nil
+}
+
+// endedCall is what came of a call, as the audit says it.
+type endedCall struct {
+	Outcome Outcome `json:"outcome"`
+	Code    string  `json:"code,omitempty"`
+}
+
+// endCall ends a call that is open or held, as waiting says. first is false when it had ended before.
+func (s *Store) endCall(ctx context.Context, tx *sql.Tx, company CompanyID, id CallID, waiting Outcome, end endedCall, result json.RawMessage) (first bool, err error) {
+	if !end.Outcome.ends() {
+		return false, fmt.Errorf("%q does not end a call", end.Outcome)
+	}
+	first, err = one(tx.ExecContext(ctx, `UPDATE call SET outcome = $4, code = $5, result = $6, ended_ms = $7
+		WHERE call_id = $1 AND company_id = $2 AND outcome = $3`,
+		id, company, waiting, end.Outcome, end.Code, s.seal.seal("call.result", string(id), company, result), s.now()))
+	if err != nil {
+		return false, err
+	}
+	if first {
+		return true, s.audit(ctx, tx, company, actorPilder, "call.ended", string(id), end)
+	}
+	var stands Outcome
+	err = tx.QueryRowContext(ctx, `SELECT outcome FROM call WHERE call_id = $1 AND company_id = $2`, id, company).Scan(&stands)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, ErrNotFound
+	}
+	if err != nil || stands == end.Outcome {
+		return false, err
+	}
+	return false, s.audit(ctx, tx, company, actorPilder, "call.late", string(id), end)
+}
+
+// ends tells whether a call can end so.
+func (o Outcome) ends() bool {
+	switch o {
+	case OutcomeDone, OutcomeRefused, OutcomeFailed, OutcomeUnknown, OutcomeExpired:
+		return true
+	}
+	return false
 }
 
 // CallView is a call for operators, the demo and /stop: no arguments.
@@ -73,102 +270,4 @@ type CallView struct {
 	Code     string        `json:"code,omitempty"`
 	MS       int64         `json:"ms"`
 	Begun    time.Time     `json:"begun"`
-}
-
-// ApprovalState is an approval's place in its life.
-type ApprovalState string
-
-const (
-	ApprovalPending   ApprovalState = "pending"
-	ApprovalApproved  ApprovalState = "approved"
-	ApprovalDenied    ApprovalState = "denied"
-	ApprovalExpired   ApprovalState = "expired"
-	ApprovalCancelled ApprovalState = "cancelled"
-)
-
-// Approval is a held or to-be-confirmed call with its exact, frozen arguments.
-type Approval struct {
-	ID        ApprovalID
-	Call      CallID
-	Company   CompanyID
-	Code      string        // short, typed after /approve and /deny: 6 characters of an alphabet without look-alikes
-	Kind      policy.Effect // Confirm or Hold
-	Rule      string
-	State     ApprovalState
-	Requester Membership
-	Run       RunID
-	Chat      Chat // where the request was made and where the outcome goes
-	Tool      string
-	App       string
-	Args      json.RawMessage // frozen
-	Digest    string          // SHA-256 of tool and arguments, hex
-	Asked     time.Time
-	Expires   time.Time // Asked + 24 h
-	DecidedBy MembershipID
-	Decided   time.Time
-	Outcome   Outcome // of the call
-}
-
-// Approver is somebody a card goes to.
-type Approver struct {
-	Member Membership
-	Chat   Chat // their private chat with the bot
-}
-
-// Verdict is a human's decision.
-type Verdict struct {
-	Approval ApprovalID // from a button
-	Code     string     // or from /approve CODE, /deny CODE
-	Approve  bool
-	Telegram int64 // who says so
-}
-
-// Errors of Decide. Nothing was changed, and the update stays open for the caller to settle with a kind word.
-var (
-	ErrNotYours = errors.New("this person may not decide this approval")
-	ErrDecided  = errors.New("approval already decided")
-	ErrExpired  = errors.New("approval expired")
-)
-
-// Decide records the first verdict of somebody who may give it, audits it, settles the update, makes the cards lose their
-// buttons (drafts made by say), and wakes the execution of an approved call: one transaction.
-func (s *Store) Decide(ctx context.Context, from UpdateRef, v Verdict, say func(Approval) []Draft) (Approval, error) {
-	panic("being built")
-}
-
-// BeginApproved marks an approved call as being performed, durably, before its effect. ok is false when it was begun
-// before: if that worker died the call is unknown by now and must not be repeated.
-func (s *Store) BeginApproved(ctx context.Context, a Approval) (ok bool, err error) {
-	panic("being built")
-}
-
-// EndApproved commits the outcome of an approved call, tells the chat (drafts) and files it as news for the next turn.
-func (s *Store) EndApproved(ctx context.Context, a Approval, outcome Outcome, code, text string, drafts ...Draft) error {
-	panic("being built")
-}
-
-// PendingApprovals lists what waits: requested by the principal, or (for approvers) to be decided by it.
-func (s *Store) PendingApprovals(ctx context.Context, p policy.Principal) ([]Approval, error) {
-	panic("being built")
-}
-
-// ExpireApprovals ends what nobody decided in time and says so in the chat (drafts by say); returns how many.
-func (s *Store) ExpireApprovals(ctx context.Context, say func(Approval) []Draft) (int, error) {
-	panic("being built")
-}
-
-// RecoverCalls marks calls that a dead process left open as unknown and tells their people (drafts by say). Writes only;
-// an open read is simply failed. Called at start and by the reaper.
-func (s *Store) RecoverCalls(ctx context.Context, say func(CallView, Run) []Draft) (int, error) {
-	panic("being built")
-}
-
-// approvedCall reads the approval of a call that is approved and still held; ErrNotFound when it is not, or no more.
-func (s *Store) approvedCall(ctx context.Context, call CallID) (Approval, error) {
-	panic("being built")
-}
-
-// approval reads an approval of a company with its call's tool, arguments and outcome; ErrNotFound when there is none.
-func (s *Store) approval(ctx context.Context, q queryer, company CompanyID, id ApprovalID) (Approval, error) {
-	panic("being built")
 }

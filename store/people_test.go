@@ -25,13 +25,37 @@ type town struct {
 	rival    store.Membership // Rita, member of the other company
 	poller   store.Poller
 	updates  int64
+	url      string // set by eachTown
+	start    func(store.Config) *store.Store
 }
 
 const townBot store.BotID = 4711
 
+// eachTown runs f in a new town on either database.
+func eachTown(t *testing.T, f func(t *testing.T, w *town)) {
+	t.Helper()
+	for _, name := range storetest.Databases() {
+		t.Run(name, func(t *testing.T) {
+			url := storetest.Fresh(t, name)
+			w := newTown(t, func(cfg store.Config) *store.Store {
+				cfg.URL, cfg.Key = url, storetest.Key()
+				s := need(store.Open(t.Context(), cfg))(t)
+				t.Cleanup(func() {
+					if err := s.Close(); err != nil {
+						t.Error(err)
+					}
+				})
+				return s
+			})
+			w.url = url
+			f(t, w)
+		})
+	}
+}
+
 func newTown(t *testing.T, open func(store.Config) *store.Store) *town {
 	t.Helper()
-	w := &town{clock: storetest.NewClock()}
+	w := &town{clock: storetest.NewClock(), start: open}
 	w.Store = open(store.Config{Now: w.clock.Now})
 	w.acme = need(w.CreateCompany(t.Context(), store.Company{Name: "Acme", Domains: []string{"Acme.example"}, Zone: "UTC", Lang: "es"}))(t)
 	rival := need(w.CreateCompany(t.Context(), store.Company{Name: "Rival", Zone: "UTC", Lang: "en"}))(t)
@@ -41,6 +65,25 @@ func newTown(t *testing.T, open func(store.Config) *store.Store) *town {
 	w.rival = w.add(t, rival.ID, 201, "Rita", policy.RoleAdmin)
 	w.poller = need(w.AcquirePoller(t.Context(), townBot, time.Hour))(t)
 	return w
+}
+
+// restart is the death of one process and the start of the next. Nothing of the first one is told or ended.
+func (w *town) restart(t *testing.T) {
+	t.Helper()
+	if err := w.ReleasePoller(t.Context(), w.poller); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	w.Store = w.start(store.Config{Now: w.clock.Now})
+	w.poller = need(w.AcquirePoller(t.Context(), townBot, time.Hour))(t)
+}
+
+// exec changes the database behind the store's back.
+func (w *town) exec(t *testing.T, query string, args ...any) {
+	t.Helper()
+	need(behind(t, w.url).ExecContext(t.Context(), query, args...))(t)
 }
 
 func (w *town) add(t *testing.T, c store.CompanyID, telegram int64, name string, role policy.Role) store.Membership {
@@ -136,8 +179,7 @@ func same(t *testing.T, want, got any) {
 }
 
 func TestAPersonIsOneTelegramId(t *testing.T) {
-	storetest.Each(t, func(t *testing.T, open func(store.Config) *store.Store) {
-		w := newTown(t, open)
+	eachTown(t, func(t *testing.T, w *town) {
 		again := w.add(t, w.acme.ID, 103, "Somebody else", policy.RoleAdmin)
 		same(t, w.member, again)
 		same(t, []store.Membership{w.admin, w.approver, w.member}, need(w.Members(t.Context(), w.acme.ID))(t))
@@ -149,8 +191,7 @@ func TestAPersonIsOneTelegramId(t *testing.T) {
 }
 
 func TestTheFirstMembershipIsTheCurrentOne(t *testing.T) {
-	storetest.Each(t, func(t *testing.T, open func(store.Config) *store.Store) {
-		w := newTown(t, open)
+	eachTown(t, func(t *testing.T, w *town) {
 		second := w.add(t, w.rival.Company.ID, 103, "Mia", policy.RoleAdmin)
 		if second.Current || !w.member.Current {
 			t.Errorf("first current: %v, second: %v", w.member.Current, second.Current)
@@ -161,8 +202,7 @@ func TestTheFirstMembershipIsTheCurrentOne(t *testing.T) {
 }
 
 func TestFirstMembershipsAtOnceLeaveOneCurrent(t *testing.T) {
-	storetest.Each(t, func(t *testing.T, open func(store.Config) *store.Store) {
-		w := newTown(t, open)
+	eachTown(t, func(t *testing.T, w *town) {
 		var all sync.WaitGroup
 		for _, c := range []store.CompanyID{w.acme.ID, w.rival.Company.ID, w.acme.ID, w.rival.Company.ID} {
 			all.Go(func() {
@@ -177,8 +217,7 @@ func TestFirstMembershipsAtOnceLeaveOneCurrent(t *testing.T) {
 }
 
 func TestPeopleAreKeptApartByCompany(t *testing.T) {
-	storetest.Each(t, func(t *testing.T, open func(store.Config) *store.Store) {
-		w := newTown(t, open)
+	eachTown(t, func(t *testing.T, w *town) {
 		_, err := w.Membership(t.Context(), w.rival.Company.ID, w.member.ID)
 		wants(t, err, store.ErrNotFound)
 		same(t, w.member, need(w.Membership(t.Context(), w.acme.ID, w.member.ID))(t))
@@ -197,8 +236,7 @@ func TestPeopleAreKeptApartByCompany(t *testing.T) {
 }
 
 func TestAnInvitationIsSpentOnce(t *testing.T) {
-	storetest.Each(t, func(t *testing.T, open func(store.Config) *store.Store) {
-		w := newTown(t, open)
+	eachTown(t, func(t *testing.T, w *town) {
 		token := need(w.Invite(t.Context(), w.acme.ID, policy.RoleApprover, w.admin.ID, time.Hour))(t)
 		same(t, store.Invitation{Company: w.acme, Role: policy.RoleApprover, Expires: w.clock.Now().Add(time.Hour)},
 			need(w.Invitation(t.Context(), token))(t))
@@ -227,8 +265,7 @@ func TestAnInvitationIsSpentOnce(t *testing.T) {
 }
 
 func TestAnInvitationExpires(t *testing.T) {
-	storetest.Each(t, func(t *testing.T, open func(store.Config) *store.Store) {
-		w := newTown(t, open)
+	eachTown(t, func(t *testing.T, w *town) {
 		token := need(w.Invite(t.Context(), w.acme.ID, policy.RoleAdmin, "", time.Hour))(t)
 		w.clock.Advance(time.Hour)
 		_, err := w.Invitation(t.Context(), token)
@@ -241,8 +278,7 @@ func TestAnInvitationExpires(t *testing.T) {
 }
 
 func TestOneOfManyAcceptsAnInvitation(t *testing.T) {
-	storetest.Each(t, func(t *testing.T, open func(store.Config) *store.Store) {
-		w := newTown(t, open)
+	eachTown(t, func(t *testing.T, w *town) {
 		token := need(w.Invite(t.Context(), w.acme.ID, policy.RoleMember, "", time.Hour))(t)
 		const n = 20
 		errs := make([]error, n)
@@ -268,8 +304,7 @@ func TestOneOfManyAcceptsAnInvitation(t *testing.T) {
 }
 
 func TestOnlyAnAdminInvites(t *testing.T) {
-	storetest.Each(t, func(t *testing.T, open func(store.Config) *store.Store) {
-		w := newTown(t, open)
+	eachTown(t, func(t *testing.T, w *town) {
 		for _, m := range []store.Membership{w.member, w.approver} {
 			_, err := w.Invite(t.Context(), w.acme.ID, policy.RoleMember, m.ID, time.Hour)
 			wants(t, err, store.ErrNotAdmin)
@@ -278,8 +313,7 @@ func TestOnlyAnAdminInvites(t *testing.T) {
 }
 
 func TestALinkChangesNoRoleAndNoCurrentCompany(t *testing.T) {
-	storetest.Each(t, func(t *testing.T, open func(store.Config) *store.Store) {
-		w := newTown(t, open)
+	eachTown(t, func(t *testing.T, w *town) {
 		token := need(w.Invite(t.Context(), w.acme.ID, policy.RoleAdmin, "", time.Hour))(t)
 		m := need(w.AcceptInvitation(t.Context(), w.press(t, 103), token, store.Person{Telegram: 103}))(t)
 		same(t, w.member, m)
