@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"pilder/sim/telegram"
@@ -152,6 +153,18 @@ func TestFaultsOnTheWire(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestASlowAnswerIsPerformedAfterItsDelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := world(newClock())
+		s.Fault(telegram.Fault{Kind: telegram.Slow, Delay: 20 * time.Second})
+		start := time.Now()
+		must[sent](t, s, "sendMessage", params{"chat_id": ana, "text": "x"})
+		if got := time.Since(start); got != 20*time.Second {
+			t.Errorf("answered after %v", got)
+		}
+	})
 }
 
 func TestFaultsAreChosenByMethodChatPredicateAndCount(t *testing.T) {

@@ -2,7 +2,6 @@ package telegram
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -48,9 +47,9 @@ func readMarkup(c *call) ([][]Button, *apiError) {
 		}
 		var row []Button
 		for _, raw := range buttons {
-			b, err := readButton(raw)
-			if err != nil {
-				return nil, badRequest("Can't parse inline keyboard button: %s", err.Error())
+			b, wrong := readButton(raw)
+			if wrong != "" {
+				return nil, badRequest("Can't parse inline keyboard button: %s", wrong)
 			}
 			row = append(row, b)
 		}
@@ -64,34 +63,27 @@ func readMarkup(c *call) ([][]Button, *apiError) {
 	return keyboard, nil
 }
 
-func readButton(raw json.RawMessage) (Button, error) {
+// readButton returns the button, or what is wrong with it.
+func readButton(raw json.RawMessage) (b Button, wrong string) {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(raw, &fields) != nil || fields == nil {
-		return Button{}, errors.New("InlineKeyboardButton must be an Object")
-	}
-	read := func(name string) (string, error) {
-		var value string
-		if raw, given := fields[name]; given && json.Unmarshal(raw, &value) != nil {
-			return "", fmt.Errorf("Field %q must be of type String", name)
-		}
-		return value, nil
+		return Button{}, "InlineKeyboardButton must be an Object"
 	}
 	if _, given := fields["text"]; !given {
-		return Button{}, errors.New(`Can't find field "text"`)
+		return Button{}, `Can't find field "text"`
 	}
-	text, textErr := read("text")
-	link, linkErr := read("url")
-	data, dataErr := read("callback_data")
-	if err := errors.Join(textErr, linkErr, dataErr); err != nil {
-		return Button{}, err
+	for name, into := range map[string]*string{"text": &b.Text, "url": &b.URL, "callback_data": &b.Data} {
+		if raw, given := fields[name]; given && json.Unmarshal(raw, into) != nil {
+			return Button{}, fmt.Sprintf("Field %q must be of type String", name)
+		}
 	}
 	switch {
-	case link != "":
-		return Button{Text: text, URL: link}, nil
-	case data != "":
-		return Button{Text: text, Data: data}, nil
+	case b.URL != "": // wins over callback_data
+		return Button{Text: b.Text, URL: b.URL}, ""
+	case b.Data != "":
+		return b, ""
 	}
-	return Button{}, errors.New("Text buttons are unallowed in the inline keyboard")
+	return Button{}, "Text buttons are unallowed in the inline keyboard"
 }
 
 // checkMarkup is what is refused later, when the message is sent.

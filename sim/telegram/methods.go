@@ -4,8 +4,8 @@ package telegram
 // server adds to a few successes. It runs with mu held, except getUpdates.
 type method func(*Server, *call) (result any, note string, refusal *apiError)
 
-// spellings is every method served, as the documentation spells it; the
-// server compares without regard to case.
+// methods finds a method by its name in lower case (the server does not mind
+// case) and says how the documentation spells it; nil for one not served.
 func methods(name string) (spelled string, do method) {
 	switch name {
 	case "getme":

@@ -102,7 +102,7 @@ func (s *Server) sendMessage(c *call) (any, string, *apiError) {
 // compose reads what every new message has, in the server's order: form first,
 // then the chat, then the content.
 func (s *Server) compose(c *call, textField, entitiesField string) (message, *apiError) {
-	text, entities, refusal := s.formatted(c, textField, entitiesField)
+	text, entities, refusal := formatted(c, textField, entitiesField)
 	if refusal != nil {
 		return message{}, refusal
 	}
@@ -149,7 +149,7 @@ func (s *Server) editMessageText(c *call) (any, string, *apiError) {
 	if c.params["text"] == "" {
 		return nil, "", badRequest("Message text is empty")
 	}
-	text, entities, refusal := s.formatted(c, "text", "entities")
+	text, entities, refusal := formatted(c, "text", "entities")
 	if refusal != nil {
 		return nil, "", refusal
 	}

@@ -8,8 +8,10 @@
 // The rules come from the official Bot API server's and TDLib's sources; what
 // neither says is marked "inferred" where it is decided.
 //
-// Left out, answered with 404 as an unknown method: groups, topics, albums,
-// rich messages, drafts and media other than documents.
+// Left out: groups, topics, albums, parse_mode, Telegram's own rate limits
+// (penalties come from Fault only) and delivery to webhooks, which can be set
+// but are never called. Methods for rich messages, drafts and media other than
+// documents are answered like methods that do not exist.
 package telegram
 
 import (

@@ -267,8 +267,9 @@ func TestUpdateIDsBeginAtRandomAndRestartOnRequest(t *testing.T) {
 		s.Say(ana, "hola")
 		return s.Unconfirmed()[0]
 	}
-	if first(1) != first(1) || first(1) == first(2) || first(1) < 200_000 {
-		t.Errorf("first ids %d, %d, %d", first(1), first(1), first(2))
+	one, again, two := first(1), first(1), first(2)
+	if one != again || one == two || one < 200_000 {
+		t.Errorf("first ids %d, %d, %d", one, again, two)
 	}
 	s := world(newClock())
 	s.Say(ana, "old")

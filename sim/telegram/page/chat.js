@@ -11,7 +11,6 @@ let botUsername = "";
 let typingTimer, toastTimer;
 
 translate(document);
-begin();
 
 async function begin() {
   let state;
@@ -87,8 +86,14 @@ function place(m) {
   });
   el.dataset.day = day(m.time);
   shown.set(m.id, el);
-  if (old) old.replaceWith(el);
-  else $("messages").append(el);
+  if (!old) {
+    $("messages").append(el);
+    return;
+  }
+  // Whoever stands on a button by keyboard keeps standing there.
+  const stood = [...old.querySelectorAll("button")].indexOf(document.activeElement);
+  old.replaceWith(el);
+  if (stood >= 0) (el.querySelectorAll("button")[stood] ?? $("composer")).focus({ preventScroll: true });
 }
 
 // arrange sets the day lines and joins neighbours of one side into groups.
@@ -111,9 +116,16 @@ function typing(left) {
   if (stream?.readyState === EventSource.OPEN) status();
 }
 
+// pinned: the end is in view and stays so when the room changes (keyboard,
+// menu, a growing composer).
+let pinned = true;
+new ResizeObserver(() => { if (pinned) toEnd(); }).observe($("wall"));
 const nearEnd = () => $("wall").scrollHeight - $("wall").scrollTop - $("wall").clientHeight < 120;
 const toEnd = () => { $("wall").scrollTop = $("wall").scrollHeight; };
-const scrolled = () => { $("down").hidden = nearEnd(); };
+const scrolled = () => {
+  pinned = nearEnd();
+  $("down").hidden = pinned;
+};
 
 function toast(text) {
   clearTimeout(toastTimer);
@@ -245,3 +257,5 @@ $("file").addEventListener("change", async () => {
     toast(word("notSent"));
   }
 });
+
+begin();

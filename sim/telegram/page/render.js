@@ -2,7 +2,7 @@
 // links only ever lead to http, https or a mail address.
 import { language, word } from "./words.js";
 
-const clock = new Intl.DateTimeFormat(language, { hour: "2-digit", minute: "2-digit" });
+const clock = new Intl.DateTimeFormat(language, { hour: "numeric", minute: "2-digit" });
 const calendar = new Intl.DateTimeFormat(language, { day: "numeric", month: "long" });
 
 export function make(tag, attributes = {}, ...children) {
