@@ -1,0 +1,72 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+)
+
+// Names under which the pilder binary is started inside a sandbox.
+const (
+	initName  = "sandbox-init"
+	probeName = "sandbox-probe"
+	shellName = "pilder-sh"
+)
+
+// Reexec does what the binary is for when a sandbox has started it, and tells whether it was so. main calls it first,
+// with os.Args, before it reads a configuration or an environment: inside there is none.
+func Reexec(args []string) (code int, handled bool) {
+	switch {
+	case len(args) == 0:
+		return 0, false
+	case filepath.Base(args[0]) == shellName:
+		return shell(args[1:]), true
+	case len(args) > 1 && args[1] == initName:
+		return SandboxInit(args[2:]), true
+	case len(args) > 1 && args[1] == probeName:
+		return probeInside(args[2:], os.Stdout), true
+	}
+	return 0, false
+}
+
+// Exec runs one command as an agent's program would be run: the same mounts, limits and environment, no doors, empty
+// folders. It is `pilder sandbox exec`.
+func (s *Sandbox) Exec(ctx context.Context, argv []string, stdin io.Reader, stdout, stderr io.Writer) (int, error) {
+	p, err := s.Start(ctx, Launch{Argv: argv, Env: plainEnvironment()})
+	if err != nil {
+		return 0, err
+	}
+	defer p.Close()
+	stop := context.AfterFunc(ctx, func() { _ = p.Kill() })
+	defer stop()
+	go func() { // ends when stdin does or the program has gone; not waited for, since a terminal's read cannot be broken off
+		_, _ = io.Copy(p.Stdin, stdin)
+		_ = p.Stdin.Close()
+	}()
+	var copies sync.WaitGroup
+	errs := make([]error, 2)
+	for i, c := range []struct {
+		to   io.Writer
+		from io.Reader
+	}{{stdout, p.Stdout}, {stderr, p.Stderr}} {
+		copies.Go(func() { _, errs[i] = io.Copy(c.to, c.from) })
+	}
+	copies.Wait()
+	exit, err := p.Wait()
+	if err := errors.Join(err, ctx.Err(), errors.Join(errs...)); err != nil {
+		return exit, fmt.Errorf("running %s in the sandbox: %w", filepath.Base(argv[0]), err)
+	}
+	return exit, nil
+}
+
+// plainEnvironment is what every program inside has; a run's own variables come on top.
+func plainEnvironment() []string {
+	return []string{
+		"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + dirHome, "USER=agent", "LOGNAME=agent", "SHELL=/bin/bash",
+		"LANG=C.UTF-8", "TZ=UTC", "TMPDIR=/tmp",
+	}
+}

@@ -1,0 +1,142 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Words of the handshake over descriptor 3.
+const (
+	handshakeFD    = 3
+	handshakeDoors = 'D' // from sandbox-init: the names of the doors, with their listeners
+	handshakeGo    = 'G' // to it: go on
+)
+
+// rlimits of every program: CORE because a core file is a copy of secrets, NPROC against fork bombs (the kernel does not
+// count host uid 0, so with pilder run by root it does not hold), FSIZE against a full disk. Not AS: the CLI's JavaScript
+// engine reserves tens of gigabytes of address space.
+func rlimits() map[int]uint64 {
+	return map[int]uint64{unix.RLIMIT_CORE: 0, unix.RLIMIT_NPROC: 256, unix.RLIMIT_NOFILE: 4096, unix.RLIMIT_FSIZE: 1 << 30}
+}
+
+// SandboxInit is what runs first inside: it opens the doors in the new network namespace, hands them out over descriptor
+// 3, bounds itself and becomes the program. It returns only if it could not, with the exit code; args are those behind
+// its name.
+func SandboxInit(args []string) int {
+	if err := sandboxInit(args); err != nil {
+		fmt.Fprintln(os.Stderr, "sandbox-init:", err)
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, exec.ErrNotFound) {
+			return 127 // as a shell says it
+		}
+		return 126
+	}
+	return 0
+}
+
+func sandboxInit(args []string) error {
+	var names []string
+	var fds []int
+	for ; len(args) > 0 && args[0] != "--"; args = args[1:] {
+		door, ok := strings.CutPrefix(args[0], "--door=")
+		name, port, ok2 := strings.Cut(door, ":")
+		if !ok || !ok2 {
+			return fmt.Errorf("unknown argument %q", args[0])
+		}
+		fd, err := listen(port)
+		if err != nil {
+			return fmt.Errorf("opening door %s: %w", name, err)
+		}
+		names, fds = append(names, name), append(fds, fd)
+	}
+	if len(args) < 2 {
+		return errors.New("no program named")
+	}
+	argv := args[1:]
+	if err := handOver(names, fds); err != nil {
+		return err
+	}
+	for resource, limit := range rlimits() {
+		if err := lower(resource, limit); err != nil {
+			return err
+		}
+	}
+	syscall.Umask(0o077)
+	if err := unix.CloseRange(handshakeFD, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return fmt.Errorf("closing descriptors: %w", err)
+	}
+	path, err := exec.LookPath(argv[0])
+	if err != nil {
+		return fmt.Errorf("finding the program: %w", err)
+	}
+	return fmt.Errorf("starting %s: %w", filepath.Base(path), syscall.Exec(path, argv, environment()))
+}
+
+// listen opens a door on the sandbox's loopback and gives a descriptor of it that the runtime will not close.
+func listen(port string) (int, error) {
+	l, err := net.Listen("tcp4", "127.0.0.1:"+port)
+	if err != nil {
+		return 0, err
+	}
+	defer l.Close()
+	f, err := l.(*net.TCPListener).File()
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	return unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 10)
+}
+
+// handOver sends the doors and waits to be let go: by then the other side has hold of this process.
+func handOver(names []string, fds []int) error {
+	message := append([]byte{handshakeDoors}, strings.Join(names, " ")...)
+	var rights []byte
+	if len(fds) > 0 {
+		rights = unix.UnixRights(fds...)
+	}
+	if err := unix.Sendmsg(handshakeFD, message, rights, nil, 0); err != nil {
+		return fmt.Errorf("handing over the doors: %w", err)
+	}
+	word := make([]byte, 1)
+	for {
+		n, err := unix.Read(handshakeFD, word)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil || n != 1 || word[0] != handshakeGo {
+			return errors.Join(errors.New("not let go"), err)
+		}
+		return nil
+	}
+}
+
+// lower sets a limit, never above what is allowed already.
+func lower(resource int, limit uint64) error {
+	var now syscall.Rlimit
+	if err := syscall.Getrlimit(resource, &now); err != nil {
+		return fmt.Errorf("reading limit %d: %w", resource, err)
+	}
+	limit = min(limit, now.Max)
+	if err := syscall.Setrlimit(resource, &syscall.Rlimit{Cur: limit, Max: limit}); err != nil {
+		return fmt.Errorf("setting limit %d: %w", resource, err)
+	}
+	return nil
+}
+
+// environment is what was set for the program: bubblewrap adds PWD by itself.
+func environment() []string {
+	var env []string
+	for _, kv := range os.Environ() {
+		if !strings.HasPrefix(kv, "PWD=") {
+			env = append(env, kv)
+		}
+	}
+	return env
+}

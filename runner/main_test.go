@@ -1,0 +1,184 @@
+package runner_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"pilder/runner"
+)
+
+// TestMain lets the test binary be what a sandbox starts: sandbox-init, the probe, and the programs of helpers.
+func TestMain(m *testing.M) {
+	if code, handled := runner.Reexec(os.Args); handled {
+		os.Exit(code)
+	}
+	if len(os.Args) > 2 && os.Args[1] == "helper" {
+		os.Exit(helpers()[os.Args[2]](os.Args[3:]))
+	}
+	os.Exit(m.Run())
+}
+
+// self is the test binary inside a sandbox.
+const self = "/opt/pilder/pilder"
+
+// helper is the argument list of one of helpers, inside.
+func helper(name string, args ...string) []string {
+	return append([]string{self, "helper", name}, args...)
+}
+
+// helpers are the programs tests start inside.
+func helpers() map[string]func(args []string) int {
+	return map[string]func([]string) int{
+		"get": func(args []string) int {
+			resp, err := http.Get(args[0])
+			if err != nil {
+				fmt.Println(err)
+				return 1
+			}
+			defer resp.Body.Close()
+			_, _ = io.Copy(os.Stdout, resp.Body)
+			return 0
+		},
+		"line": func(args []string) int { // one line of n bytes
+			n, _ := strconv.Atoi(args[0])
+			os.Stdout.Write(append(bytes.Repeat([]byte("x"), n), '\n'))
+			return 0
+		},
+		"sockets": func([]string) int { // which of the three streams are sockets
+			for fd := range 3 {
+				var st syscall.Stat_t
+				_ = syscall.Fstat(fd, &st)
+				fmt.Println(st.Mode&syscall.S_IFMT == syscall.S_IFSOCK)
+			}
+			return 0
+		},
+	}
+}
+
+func newSandbox(t *testing.T, cfg runner.SandboxConfig) *runner.Sandbox {
+	t.Helper()
+	s, err := runner.NewSandbox(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// start starts a launch that is gone with the test.
+func start(t *testing.T, s *runner.Sandbox, l runner.Launch) *runner.Process {
+	t.Helper()
+	if l.Env == nil {
+		l.Env = []string{"PATH=/usr/bin:/bin"}
+	}
+	p, err := s.Start(t.Context(), l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+// sh runs a shell script inside and gives what it printed on both streams, and its exit code.
+func sh(t *testing.T, l runner.Launch, script string) (string, int) {
+	t.Helper()
+	l.Argv = []string{"/bin/sh", "-c", "exec 2>&1\n" + script}
+	return output(t, start(t, newSandbox(t, runner.SandboxConfig{}), l))
+}
+
+// output reads a program to its end.
+func output(t *testing.T, p *runner.Process) (string, int) {
+	t.Helper()
+	out, err := io.ReadAll(p.Stdout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	exit, err := p.Wait()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out), exit
+}
+
+// folder makes a private folder without symbolic links in its path.
+func folder(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// hostProcesses lists the processes of the host whose command line contains mark.
+func hostProcesses(t *testing.T, mark string) []string {
+	t.Helper()
+	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, path := range all {
+		text, err := os.ReadFile(path)
+		if err == nil && strings.Contains(string(text), mark) {
+			found = append(found, path+" "+string(bytes.ReplaceAll(text, []byte{0}, []byte(" "))))
+		}
+	}
+	return found
+}
+
+// within bounds a test that could hang instead of failing.
+func within(t *testing.T, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// weakBwrap is the real bubblewrap with one of its arguments taken away or added, or none of it.
+const weakBwrap = `#!/bin/bash
+[ "$1" = --args ] || exec env -i /usr/bin/bwrap "$@"
+mapfile -d '' args <&"$2"
+shift 3
+drop() { # an option and the number of values behind the words that name it
+	local want=($1) out=() i=0
+	while [ $i -lt ${#args[@]} ]; do
+		if [ "${args[*]:i:${#want[@]}}" = "$1" ]; then i=$((i + ${#want[@]} + $2)); else out+=("${args[i]}"); i=$((i + 1)); fi
+	done
+	args=("${out[@]}")
+}
+add() { args+=("$@"); }
+none() {
+	local i fd
+	for ((i = 0; i < ${#args[@]}; i++)); do [ "${args[i]}" = /opt/pilder/pilder ] && fd=${args[i-1]}; done
+	local self=$(readlink /proc/self/fd/$fd) words=() w
+	for w in "${command[@]}"; do words+=("${w/#\/opt\/pilder\/pilder/$self}"); done
+	exec "${words[@]}"
+}
+command=("$@")
+EDIT
+exec env -i /usr/bin/bwrap --args 60 -- "$@" 60< <(printf '%s\0' "${args[@]}")
+`

@@ -1,0 +1,28 @@
+//go:build !linux
+
+package runner
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+)
+
+// exNotAvailable is EX_CONFIG of sysexits.h.
+const exNotAvailable = 78
+
+// Start refuses: there is no sandbox on this system, and pilder does not run agents without one by default.
+func (s *Sandbox) Start(context.Context, Launch) (*Process, error) { return nil, ErrNotLinux }
+
+// SandboxInit refuses.
+func SandboxInit([]string) int {
+	fmt.Fprintln(os.Stderr, ErrNotLinux)
+	return exNotAvailable
+}
+
+func shell(args []string) int                    { return SandboxInit(args) }
+func probeInside(args []string, _ io.Writer) int { return SandboxInit(args) }
+func killAll(*exec.Cmd) error                    { return ErrNotLinux }
+func (s *Sandbox) trouble(error) Finding         { return Finding{} }

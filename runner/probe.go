@@ -1,0 +1,105 @@
+package runner
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+)
+
+// Finding is one thing Probe saw that an operator should know.
+type Finding struct {
+	Check   string // "bwrap", "userns", "T6": the tests of the sandbox have the T numbers
+	Problem string
+	Remedy  string // the one exact thing to do; empty when nothing is needed
+	Fatal   bool   // the sandbox is below C because of it
+}
+
+// Probe finds out by doing what this machine's sandbox is worth: it starts one and attacks it from inside, for less than
+// a second. A finding that is not fatal says what a stronger tier would add.
+func (s *Sandbox) Probe(ctx context.Context) (Tier, []Finding) {
+	if runtime.GOOS != "linux" {
+		return TierD, []Finding{{Check: "linux", Problem: "this is " + runtime.GOOS, Fatal: true,
+			Remedy: "run pilder on Linux, for example in a virtual machine"}}
+	}
+	if _, err := s.bwrap(); err != nil {
+		return TierD, []Finding{s.trouble(err)}
+	}
+	broken, err := s.attack(ctx)
+	if err != nil {
+		return TierD, []Finding{s.trouble(err)}
+	}
+	if len(broken) > 0 {
+		return TierD, broken
+	}
+	found := []Finding{{Check: "tier B", Problem: "agents share pilder's user id and have no memory limit of their own",
+		Remedy: "install the units of deploy/, which give the agents a user id and a cgroup"}}
+	if os.Getuid() == 0 {
+		found = append(found, Finding{Check: "root", Problem: "pilder is run by root, whom the limit on processes does not bind",
+			Remedy: "run pilder as a user of its own"})
+	}
+	return TierC, found
+}
+
+// Ready refuses a machine whose sandbox is weaker than the configuration requires, and gives the findings in any case.
+func (s *Sandbox) Ready(ctx context.Context) ([]Finding, error) {
+	if s.cfg.Unsandboxed {
+		return []Finding{{Check: "unsandboxed", Problem: "agents run without a sandbox and reach everything pilder's user can",
+			Remedy: "remove sandbox.mode none"}}, nil
+	}
+	tier, found := s.Probe(ctx)
+	if tier < s.cfg.Require {
+		return found, fmt.Errorf("%w: tier %s, required %s: %s", ErrTooWeak, tier, s.cfg.Require, summary(found))
+	}
+	return found, nil
+}
+
+// summary is the first fatal finding, or the first.
+func summary(found []Finding) string {
+	if len(found) == 0 {
+		return ""
+	}
+	f := found[0]
+	for _, other := range found {
+		if other.Fatal {
+			f = other
+			break
+		}
+	}
+	return f.Problem + "; " + f.Remedy
+}
+
+// attack plants a file and a listener on the host, then has sandbox-probe try for them and for the kernel.
+func (s *Sandbox) attack(ctx context.Context) ([]Finding, error) {
+	dir, err := os.MkdirTemp("", "pilder-probe-")
+	if err != nil {
+		return nil, fmt.Errorf("planting a file for the probe: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	canary := filepath.Join(dir, "canary")
+	if err := os.WriteFile(canary, []byte("canary"), 0o600); err != nil {
+		return nil, fmt.Errorf("planting a file for the probe: %w", err)
+	}
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("planting a listener for the probe: %w", err)
+	}
+	defer l.Close()
+	var out, errOut bytes.Buffer
+	argv := []string{dirTools + "/pilder", probeName, canary, l.Addr().String()}
+	exit, err := s.Exec(ctx, argv, strings.NewReader(""), &out, &errOut)
+	if err != nil {
+		return nil, err
+	}
+	var broken []Finding
+	if err := json.Unmarshal(out.Bytes(), &broken); err != nil || exit != 0 {
+		return nil, &StartError{Cause: errors.Join(fmt.Errorf("the probe ended with %d", exit), err), Stderr: errOut.String()}
+	}
+	return broken, nil
+}
