@@ -25,7 +25,7 @@ type town struct {
 	rival    store.Membership // Rita, member of the other company
 	poller   store.Poller
 	updates  int64
-	url      string // set by eachTown
+	url      string // of eachTown and townOn
 	start    func(store.Config) *store.Store
 }
 
@@ -36,21 +36,26 @@ func eachTown(t *testing.T, f func(t *testing.T, w *town)) {
 	t.Helper()
 	for _, name := range storetest.Databases() {
 		t.Run(name, func(t *testing.T) {
-			url := storetest.Fresh(t, name)
-			w := newTown(t, func(cfg store.Config) *store.Store {
-				cfg.URL, cfg.Key = url, storetest.Key()
-				s := need(store.Open(t.Context(), cfg))(t)
-				t.Cleanup(func() {
-					if err := s.Close(); err != nil {
-						t.Error(err)
-					}
-				})
-				return s
-			})
-			w.url = url
-			f(t, w)
+			f(t, townOn(t, storetest.Fresh(t, name)))
 		})
 	}
+}
+
+// townOn makes a town on an empty database.
+func townOn(t *testing.T, url string) *town {
+	t.Helper()
+	w := newTown(t, func(cfg store.Config) *store.Store {
+		cfg.URL, cfg.Key = url, storetest.Key()
+		s := need(store.Open(t.Context(), cfg))(t)
+		t.Cleanup(func() {
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		return s
+	})
+	w.url = url
+	return w
 }
 
 func newTown(t *testing.T, open func(store.Config) *store.Store) *town {
@@ -67,7 +72,8 @@ func newTown(t *testing.T, open func(store.Config) *store.Store) *town {
 	return w
 }
 
-// restart is the death of one process and the start of the next. Nothing of the first one is told or ended.
+// restart is the death of one process and, once its beat is old, the start of the next. Nothing of the first one is told
+// or ended.
 func (w *town) restart(t *testing.T) {
 	t.Helper()
 	if err := w.ReleasePoller(t.Context(), w.poller); err != nil {
@@ -76,6 +82,7 @@ func (w *town) restart(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
+	w.exec(t, `UPDATE instance SET beat_ms = 0`)
 	w.Store = w.start(store.Config{Now: w.clock.Now})
 	w.poller = need(w.AcquirePoller(t.Context(), townBot, time.Hour))(t)
 }
