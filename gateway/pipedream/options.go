@@ -105,18 +105,22 @@ func (c *Connector) retrieveOptions(ctx context.Context, call gateway.Call) gate
 	if !bool(f.RemoteOptions) {
 		return c.pageOf(call, q, f.listed)
 	}
+	say := func(t *trouble) gateway.Result {
+		t.app, t.class = o.app.Name.In(call.Caller.Lang), policy.ClassRead
+		return c.say(call, t)
+	}
 	account, problem := c.accountFor(ctx, call, o)
 	if problem != nil {
-		return c.say(call, problem)
+		return say(problem)
 	}
 	before, unset, problem := a.before(f, q.Values)
 	if problem != nil {
-		return c.say(call, problem)
+		return say(problem)
 	}
 	key := pageKey(call.Caller.ExternalUser, account, o.key, o.Version, f.Name, q.Query, before)
 	page, ok := c.choices.resume(q.Cursor, key)
 	if !ok {
-		return c.say(call, &trouble{code: codeBadArguments, class: policy.ClassRead, problems: []string{"cursor: unknown or over its time; ask again without it"}})
+		return say(&trouble{code: codeBadArguments, problems: []string{"cursor: unknown or over its time; ask again without it"}})
 	}
 	got, err := c.client.configure(ctx, configureAsk{
 		ID: o.key, Version: o.Version, ExternalUser: call.Caller.ExternalUser, Prop: f.Name, Blocking: true,
@@ -126,7 +130,7 @@ func (c *Connector) retrieveOptions(ctx context.Context, call gateway.Call) gate
 		if len(unset) > 0 && got.failed {
 			return c.give(call, found{Options: []choice{}, Note: noteUnset(call.Caller.Lang, unset)})
 		}
-		return c.say(call, c.troubleOf(policy.ClassRead, err))
+		return say(c.troubleOf(policy.ClassRead, err))
 	}
 	return c.answerPage(call, key, page, got, unset, labelKey{call.Caller.ExternalUser, account, o.key, f.Name})
 }
