@@ -298,7 +298,7 @@ func (s *Store) tellInterrupted(ctx context.Context, tx *sql.Tx, r runRow, notic
 	if err != nil {
 		return err
 	}
-	d := Draft{Lang: langOf(m), Kind: DraftNotice, Notice: notice, Priority: 1}
+	d := Draft{Lang: langOf(m), Kind: DraftNotice, Notice: notice} // as urgent as the answer, or it would come after it
 	var drafts []Draft
 	var done []string
 	for _, c := range effects {

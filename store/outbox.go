@@ -288,8 +288,13 @@ func (s *Store) openBody(r *Reply, sealed []byte) error {
 		var buttons []Button
 		var tokens []Secret
 		for _, x := range line {
-			buttons = append(buttons, Button{Label: x.Label, Args: x.Args, Action: x.Action, Ref: x.Ref, URL: NewSecret(x.URL)})
-			tokens = append(tokens, NewSecret(x.Token))
+			b, token := Button{Label: x.Label, Args: x.Args, Action: x.Action, Ref: x.Ref}, Secret{}
+			if x.URL != "" {
+				b.URL = NewSecret(x.URL)
+			} else {
+				token = NewSecret(x.Token)
+			}
+			buttons, tokens = append(buttons, b), append(tokens, token)
 		}
 		d.Buttons = append(d.Buttons, buttons)
 		r.ButtonTokens = append(r.ButtonTokens, tokens)
