@@ -41,6 +41,7 @@ type Approval struct {
 	Tool      string
 	App       string
 	Args      json.RawMessage // frozen
+	Account   string          // provider's account id the call was frozen with; empty: none
 	Digest    string          // SHA-256 of tool and arguments, hex
 	Asked     time.Time
 	Expires   time.Time // Asked + 24 h
@@ -299,16 +300,16 @@ func (s *Store) oneApproval(ctx context.Context, q queryer, where string, args .
 func (s *Store) approvals(ctx context.Context, q queryer, where string, args ...any) ([]Approval, error) {
 	rows, err := q.QueryContext(ctx, `SELECT a.approval_id, a.call_id, a.company_id, a.membership_id, a.run_id, a.chat_id, a.topic_id,
 			a.is_private, a.code, a.kind, a.rule, a.state, a.digest, a.asked_ms, a.expires_ms, a.decided_by, a.decided_ms,
-			c.tool, c.app, c.args, c.outcome
+			c.tool, c.app, c.args, c.account, c.outcome
 		FROM approval a JOIN call c ON c.call_id = a.call_id WHERE `+where, args...)
 	var all []Approval
 	err = each(rows, err, func(scan func(...any) error) error {
 		var a Approval
 		var kind string
-		var sealed []byte
+		var sealed, account []byte
 		var private, asked, expires, decided int64
 		err := scan(&a.ID, &a.Call, &a.Company, &a.Requester.ID, &a.Run, &a.Chat.ID, &a.Chat.Topic, &private, &a.Code, &kind,
-			&a.Rule, &a.State, &a.Digest, &asked, &expires, &a.DecidedBy, &decided, &a.Tool, &a.App, &sealed, &a.Outcome)
+			&a.Rule, &a.State, &a.Digest, &asked, &expires, &a.DecidedBy, &decided, &a.Tool, &a.App, &sealed, &account, &a.Outcome)
 		if err != nil {
 			return err
 		}
@@ -319,6 +320,10 @@ func (s *Store) approvals(ctx context.Context, q queryer, where string, args ...
 		if a.Args, err = s.seal.open("call.args", string(a.Call), a.Company, sealed); err != nil {
 			return err
 		}
+		if account, err = s.seal.open("call.account", string(a.Call), a.Company, account); err != nil {
+			return err
+		}
+		a.Account = string(account)
 		all = append(all, a)
 		return nil
 	})

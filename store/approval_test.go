@@ -80,7 +80,7 @@ func TestAnApprovalFreezesItsArguments(t *testing.T) {
 		a := *begun.Approval
 		same(t, store.Approval{
 			ID: a.ID, Call: begun.ID, Company: w.acme.ID, Code: a.Code, Kind: policy.Hold, Rule: "rule.of.test", State: store.ApprovalPending,
-			Requester: w.member, Run: run.ID, Chat: group, Tool: "gmail-write", App: "gmail", Args: json.RawMessage(exact), Digest: a.Digest,
+			Requester: w.member, Run: run.ID, Chat: group, Tool: "gmail-write", App: "gmail", Args: json.RawMessage(exact), Account: "provider-account-1", Digest: a.Digest,
 			Asked: w.clock.Now(), Expires: w.clock.Now().Add(24 * time.Hour), Outcome: store.OutcomeHeld,
 		}, a)
 		if len(a.Code) != 6 || strings.ContainsAny(a.Code, "01OILU") || len(a.Digest) != 64 {
