@@ -112,7 +112,8 @@ func (g *Gateway) performApproved(ctx context.Context, a store.Approval) Result 
 		result.Outcome = store.OutcomeFailed
 		return result
 	}
-	return g.perform(ctx, tool, Call{ID: a.Call, Caller: now.caller, Tool: a.Tool, Args: a.Args, Account: now.account(tool.Tool)}, nil)
+	// The account is the one of that time, not of today: what was shown is what is done.
+	return g.perform(ctx, tool, Call{ID: a.Call, Caller: now.caller, Tool: a.Tool, Args: a.Args, Account: a.Account}, nil)
 }
 
 // runOf is the ended run of an approval as far as listing tools needs it, for the person as they are today. The scopes were

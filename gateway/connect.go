@@ -107,12 +107,6 @@ func (g *Gateway) app(slug string) (App, bool) {
 func (g *Gateway) depart(ctx context.Context, secret store.Secret, link store.Link) (store.Secret, error) {
 	ctx, cancel := context.WithTimeout(ctx, providerPatience)
 	defer cancel()
-	if link.State == store.LinkOpened {
-		// A second departure: what came of the first must be found before it is taken for an old account.
-		if err := g.lookOnce(ctx); err != nil {
-			return store.Secret{}, err
-		}
-	}
 	external := link.Membership.ExternalUser
 	accounts, err := g.cfg.Connect.Accounts(ctx, external, link.App)
 	if err != nil {

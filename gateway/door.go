@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	stdlog "log"
 	"net"
 	"net/http"
 	"slices"
@@ -65,6 +66,7 @@ func (g *Gateway) ServeRun(ctx context.Context, run store.Run, l net.Listener) e
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          stdlog.New(g.cfg.Log.With().Str("event", "http.failed").Logger(), "", 0),
 		// No write timeout: it would cut the event streams.
 	}
 	watching, unwatch := context.WithCancel(base)

@@ -34,7 +34,7 @@ type Config struct {
 	Connect Connect
 	// WebhookSecret is the last part of the provider's webhook address. Zero: no webhook is asked for or answered.
 	WebhookSecret store.Secret
-	// LinkTTL is how long a connect link is good. Default 15 min.
+	// LinkTTL is how long a connect link is good, the way to the provider and back included. Default 30 min.
 	LinkTTL time.Duration
 	// WatchEvery is how often the provider is asked for accounts on their way. Default 5 s.
 	WatchEvery time.Duration
@@ -123,7 +123,7 @@ func withDefaults(cfg Config) Config {
 	if cfg.Version == "" {
 		cfg.Version = "0"
 	}
-	orDefault(&cfg.LinkTTL, 15*time.Minute)
+	orDefault(&cfg.LinkTTL, 30*time.Minute)
 	orDefault(&cfg.WatchEvery, 5*time.Second)
 	orDefault(&cfg.Heartbeat, 15*time.Second)
 	orDefault(&cfg.CallTimeout, 75*time.Second)

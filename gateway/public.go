@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	stdlog "log"
 	"net"
 	"net/http"
 	"strings"
@@ -51,6 +52,7 @@ func (g *Gateway) ServePublic(ctx context.Context, l net.Listener) error {
 		WriteTimeout:      time.Minute, // pages only: a page may wait for the provider
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          stdlog.New(g.cfg.Log.With().Str("event", "http.failed").Logger(), "", 0),
 	}
 	failed := make(chan error, 1)
 	go func() { failed <- srv.Serve(l) }()
