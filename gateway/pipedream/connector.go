@@ -27,6 +27,9 @@ import (
 // connectorName is what Tool.Connector says.
 const connectorName = "pipedream"
 
+// longName is where hosts that put their own name in front of a tool's begin to drop it.
+const longName = 50
+
 // Config says which project of the provider is used, and how patiently.
 type Config struct {
 	// BaseURL is the address of the API, without path. Default https://api.pipedream.com.
@@ -98,7 +101,11 @@ func New(cfg Config) (*Connector, error) {
 			if c.table[key] != nil {
 				return nil, fmt.Errorf("app table %s: action %s is in two apps", a.Slug, key)
 			}
-			c.table[key] = &offer{app: a, key: key, tool: toolName(key), Action: o}
+			row := &offer{app: a, key: key, tool: toolName(key), Action: o}
+			if len(row.tool) > longName {
+				cfg.Log.Warn().Str("event", "pipedream.long_name").Str("tool", row.tool).Send()
+			}
+			c.table[key] = row
 		}
 	}
 	c.client = newClient(cfg, base)
