@@ -46,11 +46,6 @@ func (s *Store) Audit(ctx context.Context, company CompanyID, limit int) ([]Audi
 	return all, nil
 }
 
-// VerifyAudit walks the company's chain and returns how many rows hold; *BrokenChainError names the first that does not.
-func (s *Store) VerifyAudit(ctx context.Context, company CompanyID) (rows int64, err error) {
-	panic("being built")
-}
-
 // Actors that are no membership.
 const (
 	actorPilder   = "pilder"
@@ -73,6 +68,3 @@ func (s *Store) audit(ctx context.Context, tx *sql.Tx, company CompanyID, actor,
 	}
 	return nil
 }
-
-// chain links the rows that are not linked yet, a batch per company. Run calls it every second.
-func (s *Store) chain(ctx context.Context) error { return nil }

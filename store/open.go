@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -65,6 +66,8 @@ type Store struct {
 	quiet    chan struct{}       // closed when serving falls to zero; nil while it is zero
 	stopping bool                // a Serve verb is being ended
 	fenced   bool                // no beat for too long: nothing may be finished any more
+
+	chained atomic.Int64 // up to this audit row nothing is looked for any more
 }
 
 // Open connects, takes the lock of a SQLite file (one process per file; the error names the holder) and runs the
