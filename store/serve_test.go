@@ -73,7 +73,7 @@ func serve(t *testing.T, s *store.Store, agent func(ctx context.Context, turn st
 	return w
 }
 
-// answer is an agent that answers every turn at once and says on heard what it was.
+// answer is an agent that answers every turn at once, having said on heard what it is.
 func answer(s *store.Store, heard chan<- store.Run) func(context.Context, store.Turn) error {
 	return func(ctx context.Context, turn store.Turn) error {
 		r, ok, err := s.StartRun(ctx, turn)
@@ -83,10 +83,8 @@ func answer(s *store.Store, heard chan<- store.Run) func(context.Context, store.
 		if err := s.ChildStarted(ctx, r); err != nil {
 			return err
 		}
+		heard <- r // before its end, since the next may begin with that
 		_, err = s.FinishRun(ctx, turn, r, succeeded(r))
-		if err == nil {
-			heard <- r
-		}
 		return err
 	}
 }
