@@ -39,9 +39,8 @@ type door struct {
 	ledger *ledger
 	halt   chan struct{}
 
-	mu      sync.Mutex
-	closing bool // no further call may begin
-	calls   sync.WaitGroup
+	requests Gate // HTTP requests
+	calls    Gate // tool calls: in the old era they outlive their request
 }
 
 // ServeRun serves the MCP door of one run until ctx ends, and returns when nothing of it is left: the listener closed,
@@ -93,17 +92,11 @@ func (g *Gateway) ServeRun(ctx context.Context, run store.Run, l net.Listener) e
 }
 
 // close takes the door down from the inside out: first the calls, since they are what must be recorded, then the MCP
-// sessions that carried them, then the connections.
+// sessions that carried them, then the connections. Shutdown would wait seconds for connections that were never used.
 func (d *door) close(srv *http.Server, drop context.CancelFunc) {
-	down := make(chan struct{})
-	go func() {
-		defer close(down)
-		_ = srv.Shutdown(context.Background()) // returns when the last handler did
-	}()
+	d.requests.Close()
+	d.calls.Close()
 	grace := time.AfterFunc(d.g.cfg.Grace, func() { close(d.halt) })
-	d.mu.Lock()
-	d.closing = true
-	d.mu.Unlock()
 	drop() // ends the streams, and with them the reads of the new era
 	d.calls.Wait()
 	if grace.Stop() {
@@ -112,17 +105,8 @@ func (d *door) close(srv *http.Server, drop context.CancelFunc) {
 	for s := range d.server.Sessions() {
 		_ = s.Close() // its stream is gone already
 	}
-	<-down
-}
-
-// enter lets a call begin, unless the door is closing. Whoever was let in says d.calls.Done.
-func (d *door) enter() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if !d.closing {
-		d.calls.Add(1)
-	}
-	return !d.closing
+	_ = srv.Close() // the listener's error is Serve's to tell
+	d.requests.Wait()
 }
 
 func (d *door) newServer() *mcp.Server {
@@ -215,6 +199,11 @@ func (d *door) handler() http.Handler {
 		SessionTimeout: doorSessions, DisableLocalhostProtection: true, MaxRequestBodyBytes: maxDoorBody,
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !d.requests.Enter() {
+			refuseHTTP(w, http.StatusServiceUnavailable, "closing")
+			return
+		}
+		defer d.requests.Leave()
 		switch {
 		case r.URL.Path != "/mcp":
 			refuseHTTP(w, http.StatusNotFound, "not found")

@@ -19,10 +19,10 @@ func (d *door) receive(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		switch r := req.(type) {
 		case *mcp.CallToolRequest:
-			if !d.enter() {
+			if !d.calls.Enter() {
 				return answer(failure("run_over", "never", d.access.Load().lang(), store.OutcomeRefused)), nil
 			}
-			defer d.calls.Done()
+			defer d.calls.Leave()
 			defer d.beat(ctx, r)()
 			return answer(d.g.call(ctx, d.access.Load(), r.Params.Name, r.Params.Arguments)), nil
 		case *mcp.SubscriptionsListenRequest:

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"pilder/gateway"
 	"pilder/store"
 )
 
@@ -116,8 +117,15 @@ func New(cfg Config) (*Doors, error) {
 func (d *Doors) Serve(ctx context.Context, p Process, l net.Listener) error {
 	base, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
+	var requests gateway.Gate
+	serve := d.handler(p)
 	srv := &http.Server{
-		Handler:           d.handler(p),
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if requests.Enter() {
+				defer requests.Leave()
+				serve(w, r)
+			}
+		}),
 		BaseContext:       func(net.Listener) context.Context { return base },
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
@@ -132,19 +140,18 @@ func (d *Doors) Serve(ctx context.Context, p Process, l net.Listener) error {
 		return fmt.Errorf("serving model door of run %s: %w", p.Run, err)
 	case <-ctx.Done():
 	}
+	requests.Close()
 	cut()
-	err := srv.Shutdown(context.WithoutCancel(ctx)) // every handler ends, since its request was cut
+	_ = srv.Close() // the listener's error is Serve's to tell
 	<-failed
-	if err != nil {
-		return fmt.Errorf("closing model door of run %s: %w", p.Run, err)
-	}
+	requests.Wait()
 	return nil
 }
 
 // handler is the door from the outside in: target, Host, key, life of the run, and then the model.
-func (d *Doors) handler(p Process) http.Handler {
+func (d *Doors) handler(p Process) http.HandlerFunc {
 	slots := make(chan struct{}, maxAtOnce)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return func(w http.ResponseWriter, r *http.Request) {
 		path, known := target(r)
 		switch {
 		case !known:
@@ -170,7 +177,7 @@ func (d *Doors) handler(p Process) http.Handler {
 			case <-r.Context().Done():
 			}
 		}
-	})
+	}
 }
 
 const hello = "/api/hello"

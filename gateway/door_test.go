@@ -1,0 +1,327 @@
+package gateway_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"pilder/gateway"
+	"pilder/store"
+)
+
+func TestARunSeesWhatItsPersonMayUseInBothEras(t *testing.T) {
+	w := onSQLite(t)
+	run, _ := w.run(t)
+	addr, _ := w.door(t, run)
+	for era, revision := range eras() {
+		agent := w.agent(t, run, addr, revision, nil)
+		got := agent.InitializeResult()
+		if got.ServerInfo.Name != "pilder" || got.ServerInfo.Version != "1.2.3" || !got.Capabilities.Tools.ListChanged || got.Capabilities.Logging != nil {
+			t.Errorf("%s: %+v %+v", era, got.ServerInfo, got.Capabilities)
+		}
+		if !strings.Contains(got.Instructions, "Empresa <b>") || !strings.Contains(got.Instructions, "Asana") {
+			t.Errorf("%s: instructions %q", era, got.Instructions)
+		}
+		listed := need(agent.ListTools(t.Context(), nil))(t)
+		if era == "modern" && listed.CacheScope != "private" {
+			t.Errorf("cache scope %q", listed.CacheScope)
+		}
+		names := []string{}
+		for _, tool := range listed.Tools {
+			names = append(names, tool.Name)
+			if tool.Annotations == nil || tool.Annotations.DestructiveHint == nil || tool.Annotations.OpenWorldHint == nil || tool.Title == "" || tool.OutputSchema == nil {
+				t.Errorf("%s: %s is not whole", era, tool.Name)
+			}
+			if always := tool.Meta["anthropic/alwaysLoad"]; (always == true) != (tool.Name == mail) {
+				t.Errorf("%s: %s alwaysLoad %v", era, tool.Name, always)
+			}
+		}
+		same(t, []string{mail, create, remove, list}, names)
+	}
+}
+
+func TestOnlyTheRunsOwnLiveTokenOpensTheDoor(t *testing.T) {
+	w := onSQLite(t)
+	run, end := w.run(t)
+	addr, _ := w.door(t, run)
+	good := need(w.g.MintToken(run))(t).Reveal()
+	mint := func(change func(r *store.Run)) string {
+		other := run
+		change(&other)
+		return need(w.g.MintToken(other))(t).Reveal()
+	}
+	sign := func(method jwt.SigningMethod, kid, secret string, change func(c jwt.MapClaims)) string {
+		var c jwt.MapClaims
+		payload := need(base64.RawURLEncoding.DecodeString(strings.Split(good, ".")[1]))(t)
+		if err := json.Unmarshal(payload, &c); err != nil {
+			t.Fatal(err)
+		}
+		change(c)
+		token := jwt.NewWithClaims(method, c)
+		token.Header["kid"] = kid
+		var k any = []byte(secret)
+		if method == jwt.SigningMethodNone {
+			k = jwt.UnsafeAllowNoneSignatureType
+		}
+		return need(token.SignedString(k))(t)
+	}
+	keep := func(jwt.MapClaims) {}
+	secret := key("new").Reveal()
+	for name, tt := range map[string]struct{ header, event string }{
+		"missing":          {"", "security.token_missing"},
+		"basic":            {"Basic " + good, "security.token_missing"},
+		"garbage":          {"Bearer garbage", "security.token_invalid"},
+		"alg none":         {"Bearer " + sign(jwt.SigningMethodNone, "new", "", keep), "security.token_invalid"},
+		"another alg":      {"Bearer " + sign(jwt.SigningMethodHS512, "new", secret, keep), "security.token_invalid"},
+		"another key":      {"Bearer " + sign(jwt.SigningMethodHS256, "new", "some other secret, just as long as ours", keep), "security.token_invalid"},
+		"unknown key id":   {"Bearer " + sign(jwt.SigningMethodHS256, "other", secret, keep), "security.token_invalid"},
+		"another audience": {"Bearer " + sign(jwt.SigningMethodHS256, "new", secret, func(c jwt.MapClaims) { c["aud"] = "https://api.pilder.example/mcp" }), "security.token_invalid"},
+		"another issuer":   {"Bearer " + sign(jwt.SigningMethodHS256, "new", secret, func(c jwt.MapClaims) { c["iss"] = "x" }), "security.token_invalid"},
+		"no expiry":        {"Bearer " + sign(jwt.SigningMethodHS256, "new", secret, func(c jwt.MapClaims) { delete(c, "exp") }), "security.token_invalid"},
+		"expired":          {"Bearer " + sign(jwt.SigningMethodHS256, "new", secret, func(c jwt.MapClaims) { c["exp"] = w.clock.Now().Add(-time.Second).Unix() }), "security.token_expired"},
+		"of another run":   {"Bearer " + mint(func(r *store.Run) { r.ID = "run_other" }), "security.token_foreign"},
+		"of an old fence":  {"Bearer " + mint(func(r *store.Run) { r.Fence-- }), "security.token_foreign"},
+		"another person":   {"Bearer " + mint(func(r *store.Run) { r.Principal.Person = "per_other" }), "security.token_foreign"},
+		"more scopes":      {"Bearer " + mint(func(r *store.Run) { r.Principal.Scopes = append(slices.Clone(r.Principal.Scopes), "x") }), "security.token_foreign"},
+	} {
+		for era, headers := range rawEras() {
+			t.Run(name+"/"+era, func(t *testing.T) {
+				refused(t, w, addr, tt.header, headers, tt.event)
+			})
+		}
+	}
+	if resp := post(t, addr, "Bearer "+sign(jwt.SigningMethodHS256, "old", key("old").Reveal(), keep), rawEras()["modern"], discover); resp.StatusCode != http.StatusOK {
+		t.Errorf("a token of the ring's other key: %d", resp.StatusCode)
+	}
+	end()
+	refused(t, w, addr, "Bearer "+good, rawEras()["modern"], "security.run_over")
+	refused(t, w, addr, "Bearer "+good, rawEras()["legacy"], "security.run_over")
+}
+
+const discover = `{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"a","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}}}`
+
+// rawEras are the headers a client of each era sends first.
+func rawEras() map[string]map[string]string {
+	return map[string]map[string]string{
+		"modern": {"Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": "server/discover"},
+		"legacy": {},
+	}
+}
+
+func post(t *testing.T, addr, authorization string, headers map[string]string, body string) *http.Response {
+	t.Helper()
+	req := need(http.NewRequestWithContext(t.Context(), "POST", gateway.DoorURL, strings.NewReader(body)))(t)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json, text/event-stream")
+	for k, v := range headers {
+		if k == "Host" {
+			req.URL.Host = v
+		}
+		req.Header.Set(k, v)
+	}
+	req.Header.Del("Host")
+	resp := need(through{addr, authorization}.RoundTrip(req))(t)
+	t.Cleanup(func() { resp.Body.Close() })
+	return resp
+}
+
+func refused(t *testing.T, w *world, addr, authorization string, headers map[string]string, event string) {
+	t.Helper()
+	w.log.mu.Lock()
+	w.log.all = nil
+	w.log.mu.Unlock()
+	resp := post(t, addr, authorization, headers, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}`)
+	body := string(need(io.ReadAll(resp.Body))(t))
+	if resp.StatusCode != http.StatusUnauthorized || body != `{"error":"unauthorized"}` || len(resp.Header.Values("WWW-Authenticate")) > 0 {
+		t.Errorf("%d %q %v", resp.StatusCode, body, resp.Header)
+	}
+	if !w.log.has(event) {
+		t.Errorf("no %s", event)
+	}
+}
+
+func TestTheDoorServesNothingButItsPurpose(t *testing.T) {
+	w := onSQLite(t)
+	run, _ := w.run(t)
+	addr, _ := w.door(t, run)
+	token := "Bearer " + need(w.g.MintToken(run))(t).Reveal()
+	for _, path := range []string{"/", "/health", "/.well-known/oauth-protected-resource", "/.well-known/oauth-authorization-server", "/mcp/", "/mcp/x"} {
+		req := need(http.NewRequestWithContext(t.Context(), "GET", "http://127.0.0.1:7000"+path, nil))(t)
+		resp := need(through{addr, token}.RoundTrip(req))(t)
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusNotFound {
+			t.Errorf("%s: %d", path, resp.StatusCode)
+		}
+	}
+	modern := rawEras()["modern"]
+	with := func(k, v string) map[string]string {
+		h := maps.Clone(modern)
+		h[k] = v
+		return h
+	}
+	for name, tt := range map[string]struct {
+		headers map[string]string
+		body    string
+		status  int
+	}{
+		"as it should be": {modern, discover, http.StatusOK},
+		"localhost":       {with("Host", "localhost:7000"), discover, http.StatusOK},
+		"foreign host":    {with("Host", "evil.example"), discover, http.StatusForbidden},
+		"other port":      {with("Host", "127.0.0.1:7001"), discover, http.StatusForbidden},
+		"any origin":      {with("Origin", "http://127.0.0.1:7000"), discover, http.StatusForbidden},
+		"5 MiB":           {modern, discover + strings.Repeat(" ", 5<<20), http.StatusRequestEntityTooLarge},
+	} {
+		if resp := post(t, addr, token, tt.headers, tt.body); resp.StatusCode != tt.status {
+			t.Errorf("%s: %d", name, resp.StatusCode)
+		}
+	}
+}
+
+func TestAnAppConnectedInMidRunIsAnnouncedInBothEras(t *testing.T) {
+	w := onSQLite(t)
+	run, _ := w.run(t)
+	addr, _ := w.door(t, run)
+	changed := map[string]chan struct{}{}
+	agents := map[string]*mcp.ClientSession{}
+	for era, revision := range eras() {
+		c := make(chan struct{}, 10)
+		changed[era] = c
+		agents[era] = w.agent(t, run, addr, revision, &mcp.ClientOptions{
+			ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { c <- struct{}{} },
+		})
+	}
+	if got := call(t, agents["modern"], "asana-search", `{}`); !got.IsError {
+		t.Errorf("before: %+v", got)
+	}
+	w.connect(t, "asana", "apn_asana")
+	for era, agent := range agents {
+		next(t, changed[era])
+		names := []string{}
+		for _, tool := range need(agent.ListTools(t.Context(), nil))(t).Tools {
+			names = append(names, tool.Name)
+		}
+		if !slices.Contains(names, "asana-search") {
+			t.Errorf("%s: %v", era, names)
+		}
+		if got := call(t, agent, "asana-search", `{}`); got.IsError {
+			t.Errorf("%s: %+v", era, got)
+		}
+	}
+}
+
+func TestNoCallIsSilent(t *testing.T) {
+	w := onSQLite(t)
+	w.cfg.Heartbeat = time.Millisecond
+	w.build(t)
+	run, _ := w.run(t)
+	addr, _ := w.door(t, run)
+	release := make(chan struct{})
+	w.app.on(list, func(context.Context, gateway.Call) (gateway.Result, error) {
+		<-release
+		return done("late"), nil
+	})
+	t.Run("a caller without a progress token gets comments", func(t *testing.T) {
+		body := `{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"` + list + `","arguments":{},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"a","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}}}`
+		resp := post(t, addr, "Bearer "+need(w.g.MintToken(run))(t).Reveal(), map[string]string{
+			"Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": list,
+		}, body)
+		lines := bufio.NewReader(resp.Body)
+		if line := need(lines.ReadString('\n'))(t); !strings.HasPrefix(line, ":") {
+			t.Fatalf("first line %q", line)
+		}
+		close(release)
+		rest := string(need(io.ReadAll(lines))(t))
+		if !strings.Contains(rest, `"text":"late"`) {
+			t.Errorf("%s", rest)
+		}
+	})
+	for era, revision := range eras() {
+		t.Run("a caller with a progress token gets progress/"+era, func(t *testing.T) {
+			release := make(chan struct{})
+			w.app.on(list, func(context.Context, gateway.Call) (gateway.Result, error) {
+				<-release
+				return done("late"), nil
+			})
+			progress := make(chan any, 1000)
+			agent := w.agent(t, run, addr, revision, &mcp.ClientOptions{ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
+				select {
+				case progress <- r.Params.ProgressToken:
+				default:
+				}
+			}})
+			answers := make(chan error, 1)
+			go func() {
+				p := &mcp.CallToolParams{Name: list, Arguments: json.RawMessage(`{}`), Meta: mcp.Meta{"progressToken": "tok"}}
+				_, err := agent.CallTool(context.Background(), p)
+				answers <- err
+			}()
+			same(t, any("tok"), next(t, progress))
+			close(release)
+			if err := next(t, answers); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestAPreparedRunListsAndCallsNothing(t *testing.T) {
+	w := onSQLite(t)
+	run, end := w.run(t)
+	end()
+	run.State = store.RunPrepared // handed in as prepared, but its row has ended: the row counts
+	addr, _ := w.door(t, run)
+	refused(t, w, addr, "Bearer "+need(w.g.MintToken(run))(t).Reveal(), rawEras()["modern"], "security.run_over")
+}
+
+func TestEveryToolThatLacksSomethingIsNamed(t *testing.T) {
+	w := onSQLite(t)
+	whole := w.app.tools["gmail"][0]
+	if err := gateway.CheckTool(whole); err != nil {
+		t.Fatal(err)
+	}
+	for name, spoil := range map[string]func(*gateway.Tool){
+		"name":            func(t *gateway.Tool) { t.Name = "correo enviar" },
+		"long name":       func(t *gateway.Tool) { t.Name = strings.Repeat("x", 65) },
+		"title":           func(t *gateway.Tool) { t.Title = "" },
+		"description":     func(t *gateway.Tool) { t.Description = "" },
+		"app":             func(t *gateway.Tool) { t.App = "" },
+		"connector":       func(t *gateway.Tool) { t.Connector = "" },
+		"scope":           func(t *gateway.Tool) { t.Scope = "" },
+		"class":           func(t *gateway.Tool) { t.Class = "harmless" },
+		"hints of a read": func(t *gateway.Tool) { t.Annotations.ReadOnly = true },
+		"no input":        func(t *gateway.Tool) { t.InputSchema = nil },
+		"input of a list": func(t *gateway.Tool) { t.InputSchema = json.RawMessage(`{"type":"array"}`) },
+		"no output":       func(t *gateway.Tool) { t.OutputSchema = nil },
+		"broken schema": func(t *gateway.Tool) {
+			t.InputSchema = json.RawMessage(`{"type":"object","properties":{"a":{"type":"text"}}}`)
+		},
+		"schema that fetches": func(t *gateway.Tool) {
+			t.InputSchema = json.RawMessage(`{"type":"object","$ref":"http://127.0.0.1/x"}`)
+		},
+		"schema off the disk": func(t *gateway.Tool) {
+			t.InputSchema = json.RawMessage(`{"type":"object","$ref":"file:///etc/passwd"}`)
+		},
+		"unknown not reckoned": func(t *gateway.Tool) { t.Class = "" },
+	} {
+		tool := whole
+		spoil(&tool)
+		if gateway.CheckTool(tool) == nil {
+			t.Errorf("%s: passed", name)
+		}
+		w.app.tools["gmail"] = []gateway.Tool{tool}
+		if _, err := w.g.Catalogue(t.Context(), gateway.Caller{Apps: []string{"gmail"}}); err == nil {
+			t.Errorf("%s: in the catalogue", name)
+		}
+	}
+}
