@@ -90,6 +90,9 @@ const recoverAtOnce = 100
 // their people (drafts by say); an open read is simply failed. Calls of a run that still counts as running are left to
 // whoever takes its conversation over. Called at start and every minute.
 func (s *Store) RecoverCalls(ctx context.Context, say func(CallView, Run) []Draft) (int, error) {
+	if s.guest {
+		return 0, ErrGuest // beside a SQLite file's owner it would take that one for dead
+	}
 	var n int
 	err := s.tx(ctx, func(tx *sql.Tx) error {
 		n = 0

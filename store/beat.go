@@ -110,6 +110,9 @@ func (s *Store) beatLoop(ctx context.Context) error {
 
 // beat says that this instance lives, by the database's clock.
 func (s *Store) beat(ctx context.Context) error {
+	if s.guest {
+		return ErrGuest
+	}
 	host, _ := os.Hostname() // only to be read by people
 	err := s.quietTx(ctx, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, `INSERT INTO instance (instance_id, host, pid, beat_ms) VALUES ($1, $2, $3, `+s.d.nowMS+`)

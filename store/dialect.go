@@ -79,6 +79,15 @@ func isContention(err error) bool {
 	return false
 }
 
+// isMissing tells whether a statement named a table that is not there. SQLite has no code of its own for that.
+func isMissing(err error) bool {
+	var lite *sqlite.Error
+	if errors.As(err, &lite) {
+		return lite.Code() == sqlite3.SQLITE_ERROR
+	}
+	return pgCode(err) == "42P01"
+}
+
 func pgCode(err error) string {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {

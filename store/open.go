@@ -37,6 +37,10 @@ type Config struct {
 	Log zerolog.Logger
 	// BeatTTL is how long an instance may be silent before its work is taken over. Default 10 s. Tests use less.
 	BeatTTL time.Duration
+	// Guest opens the database beside the process that serves it, for an operator's command: it takes no lock, migrates
+	// nothing (ErrSchema unless the schema is this binary's) and may read and write, but not Run, serve or poll (ErrGuest).
+	// Default: the owner.
+	Guest bool
 }
 
 // Store remembers everything. It is safe for concurrent use.
@@ -47,6 +51,7 @@ type Store struct {
 	seal  sealer
 	log   zerolog.Logger
 	wake  *bell
+	guest bool
 
 	clock    func() time.Time
 	ttl      time.Duration
@@ -70,12 +75,13 @@ type Store struct {
 	chained atomic.Int64 // up to this audit row nothing is looked for any more
 }
 
-// Open connects, takes the lock of a SQLite file (one process per file; the error names the holder) and runs the
-// migrations under a lock. It starts no goroutine; Run does.
+// Open connects, takes the lock of a SQLite file (one process per file; *LockedError names the holder) and runs the
+// migrations under a lock. It starts no goroutine; Run does. A guest does neither of the two.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	s := &Store{
 		log:      cfg.Log,
 		wake:     newBell(),
+		guest:    cfg.Guest,
 		clock:    cfg.Now,
 		ttl:      cmp.Or(cfg.BeatTTL, 10*time.Second),
 		instance: newID(prefixInstance),
@@ -115,8 +121,40 @@ func (s *Store) openSQLite(ctx context.Context, cfg Config, path string) error {
 	if err != nil {
 		return fmt.Errorf("finding %s: %w", path, err)
 	}
-	folder := filepath.Dir(path)
-	if err := os.MkdirAll(folder, 0o700); err != nil {
+	keyFile := filepath.Join(filepath.Dir(path), "seal.key")
+	if cfg.Guest {
+		err = findFiles(path, keyFile, cfg)
+	} else {
+		err = s.ownFile(path)
+	}
+	if err != nil {
+		return err
+	}
+	key, err := keyFor(cfg, keyFile)
+	if err != nil {
+		return err
+	}
+	if s.seal, err = newSealer(key); err != nil {
+		return err
+	}
+	s.d = sqliteDialect()
+	// Immediate: a deferred transaction that reads and then writes fails with BUSY whatever the timeout (348 of 400,
+	// measured). FULL: with NORMAL a power loss could take an update back that Telegram was already told we have.
+	s.db, err = openLite(path, "mode=rw&_txlock=immediate&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)", 1)
+	if err != nil {
+		return err
+	}
+	s.driver = riversqlite.New(s.db)
+	if err := prepare(ctx, cfg, s.db, s.d, s.driver); err != nil {
+		return err
+	}
+	s.reads, err = openLite(path, "mode=ro&_pragma=query_only(1)", 4)
+	return err
+}
+
+// ownFile takes the lock of a database file and makes the file if there is none.
+func (s *Store) ownFile(path string) (err error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("making the store's folder: %w", err)
 	}
 	host, _ := os.Hostname() // only to be read by people
@@ -124,29 +162,7 @@ func (s *Store) openSQLite(ctx context.Context, cfg Config, path string) error {
 	if s.lock, err = lockFile(path+".lock", holder); err != nil {
 		return err
 	}
-	key, err := keyFor(cfg, filepath.Join(folder, "seal.key"))
-	if err != nil {
-		return err
-	}
-	if s.seal, err = newSealer(key); err != nil {
-		return err
-	}
-	if err := touch(path); err != nil {
-		return err
-	}
-	s.d = sqliteDialect()
-	// Immediate: a deferred transaction that reads and then writes fails with BUSY whatever the timeout (348 of 400,
-	// measured). FULL: with NORMAL a power loss could take an update back that Telegram was already told we have.
-	s.db, err = openLite(path, "_txlock=immediate&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)", 1)
-	if err != nil {
-		return err
-	}
-	s.driver = riversqlite.New(s.db)
-	if err := migrate(ctx, s.db, s.d, s.driver); err != nil {
-		return err
-	}
-	s.reads, err = openLite(path, "mode=ro&_pragma=query_only(1)", 4)
-	return err
+	return touch(path)
 }
 
 // touch makes the database file with the mode it is to have; SQLite gives its side files the same.
@@ -188,7 +204,7 @@ func (s *Store) openPostgres(ctx context.Context, cfg Config) error {
 		return fmt.Errorf("reading the store url: %w", err) // pgx leaves the password out of it
 	}
 	s.d = postgresDialect()
-	if err := migratePostgres(ctx, c.ConnConfig, s.d); err != nil {
+	if err := preparePostgres(ctx, cfg, c.ConnConfig, s.d); err != nil {
 		return err
 	}
 	for _, p := range pgLimits {
@@ -208,12 +224,12 @@ func (s *Store) openPostgres(ctx context.Context, cfg Config) error {
 	return nil
 }
 
-// migratePostgres migrates over connections of its own, without the limits of the pool.
-func migratePostgres(ctx context.Context, c *pgx.ConnConfig, d dialect) error {
+// preparePostgres migrates over connections of its own, without the limits of the pool.
+func preparePostgres(ctx context.Context, cfg Config, c *pgx.ConnConfig, d dialect) error {
 	db := stdlib.OpenDB(*c.Copy())
 	defer db.Close()
 	db.SetMaxOpenConns(2)
-	return migrate(ctx, db, d, riverdatabasesql.New(db))
+	return prepare(ctx, cfg, db, d, riverdatabasesql.New(db))
 }
 
 // Close releases the lock and the connections; again, it does nothing. Run and the Serve verbs must have returned.

@@ -31,6 +31,9 @@ func (e *HeldError) Error() string { return "bot is polled by " + e.Owner }
 
 // AcquirePoller takes or renews the lease of a bot's poller for ttl. *HeldError when another process holds it.
 func (s *Store) AcquirePoller(ctx context.Context, bot BotID, ttl time.Duration) (Poller, error) {
+	if s.guest {
+		return Poller{}, ErrGuest
+	}
 	p := Poller{Bot: bot}
 	err := s.quietTx(ctx, func(tx *sql.Tx) error {
 		// No row comes back when somebody else holds it. Owners are compared by the database's clock.
