@@ -1,0 +1,69 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestMistakesInTheConfigurationNameTheirKey walks what an operator gets wrong: each is one line that names the key.
+func TestMistakesInTheConfigurationNameTheirKey(t *testing.T) {
+	for name, c := range map[string]struct {
+		file    string
+		environ []string
+		want    string
+	}{
+		"misspelt key in the file":      {file: "modle:\n  key: x\n", want: `unknown configuration key "modle.key"; did you mean "model.key"?`},
+		"misspelt environment":          {environ: []string{"PILDER_STORE_ULR=x"}, want: `unknown configuration key "store_ulr"; did you mean "store.url"?`},
+		"no YAML":                       {file: "a: [", want: "reading configuration"},
+		"token of the wrong shape":      {environ: []string{"TELEGRAM_BOT_TOKEN=nonsense"}, want: "telegram.token does not look like"},
+		"plain http to the world":       {environ: []string{"PILDER_MODEL_URL=http://api.example.com"}, want: "model.url must be https"},
+		"credentials in an address":     {environ: []string{"PILDER_MODEL_URL=https://a:b@api.example.com"}, want: "model.url is not an address"},
+		"no environment of Pipedream":   {environ: []string{"PILDER_PIPEDREAM_PROJECT_ID=proj_a1"}, want: "pipedream.environment must be"},
+		"a run longer than its token":   {environ: []string{"PILDER_RUNNER_RUN_TIMEOUT=59m"}, want: "runner.run_timeout must be"},
+		"no runs at all":                {environ: []string{"PILDER_RUNNER_MAX_RUNS=0"}, want: "runner.max_runs must be"},
+		"a sandbox that is none":        {environ: []string{"PILDER_SANDBOX_MODE=docker"}, want: "sandbox.mode must be"},
+		"a tier that is none":           {environ: []string{"PILDER_SANDBOX_REQUIRE=D"}, want: "sandbox.require must be"},
+		"a database of another kind":    {environ: []string{"PILDER_STORE_URL=mysql://x"}, want: "store.url must be"},
+		"a listen address without port": {environ: []string{"PILDER_GATEWAY_LISTEN=8080"}, want: "gateway"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := LoadConfig(write(t, c.file), c.environ)
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Fatalf("got %v, want %q", err, c.want)
+			}
+			if strings.Count(err.Error(), "\n") > 0 && c.file != "a: [" {
+				t.Errorf("more than one line: %q", err)
+			}
+		})
+	}
+}
+
+// TestTheEnvironmentWins also shows that our own variable goes before the borrowed name.
+func TestTheEnvironmentWins(t *testing.T) {
+	cfg, err := LoadConfig(write(t, "model:\n  key: file\n  name: opus\nrunner:\n  run_timeout: 5m\n"),
+		[]string{"ANTHROPIC_API_KEY=borrowed", "PILDER_MODEL_KEY=ours", "PILDER_RUNNER_WARM_MAX=3", "HOME=/nowhere", "PILDER_STORE_URL="})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := cfg.ModelKey.Reveal(); got != "ours" {
+		t.Errorf("model key is %q", got)
+	}
+	if cfg.ModelName != "opus" || cfg.RunnerRunTimeout != 5*time.Minute || cfg.StoreURL != "sqlite:.pilder/pilder.db" {
+		t.Errorf("got %q, %s, %q", cfg.ModelName, cfg.RunnerRunTimeout, cfg.StoreURL)
+	}
+	if strings.Join(cfg.Reserved, " ") != "runner.warm.max" {
+		t.Errorf("reserved keys: %q", cfg.Reserved)
+	}
+}
+
+func write(t *testing.T, body string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "pilder.yaml")
+	if err := os.WriteFile(file, []byte(body), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}

@@ -1,0 +1,370 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+
+	"pilder/bot"
+	"pilder/configs"
+	"pilder/gateway"
+	"pilder/gateway/model"
+	"pilder/gateway/native"
+	"pilder/gateway/pipedream"
+	"pilder/prompt"
+	"pilder/runner"
+	"pilder/store"
+)
+
+// houseOptions is what a command says beside the configuration.
+type houseOptions struct {
+	role              string       // all (also ""), bot, worker or gateway
+	public            net.Listener // of the public HTTP server; nil: none
+	acceptUnsandboxed bool
+}
+
+// house is one running pilder: every part, joined.
+type house struct {
+	cfg     Config
+	log     zerolog.Logger
+	options houseOptions
+	store   *store.Store
+	bot     *bot.Bot
+	gateway *gateway.Gateway
+	apps    *pipedream.Connector // nil without a project
+	doors   *model.Doors
+	runner  *runner.Runner
+}
+
+// buildHouse opens the store and joins the parts; nothing runs until Run.
+func buildHouse(ctx context.Context, cfg Config, log zerolog.Logger, o houseOptions) (_ *house, err error) {
+	if err := os.MkdirAll(cfg.Data, 0o700); err != nil {
+		return nil, fmt.Errorf("making the data folder: %w", err)
+	}
+	h := &house{cfg: cfg, log: log, options: o}
+	h.store, err = store.Open(ctx, store.Config{URL: cfg.StoreURL, Key: cfg.StoreKey, Log: log})
+	if err != nil {
+		return nil, machineError("opening the store: %w", err)
+	}
+	for _, build := range []func(context.Context) error{h.buildGateway, h.buildBot, h.buildRunner} {
+		if err := build(ctx); err != nil {
+			return nil, errors.Join(err, h.store.Close())
+		}
+	}
+	return h, nil
+}
+
+// buildGateway joins the connectors: house tools first, so that no app can take one of their names.
+func (h *house) buildGateway(context.Context) error {
+	apps, err := pipedream.ReadApps(configs.Apps())
+	if err != nil {
+		return err
+	}
+	offered := offeredApps(apps)
+	cfg := gateway.Config{
+		Version: version, Apps: offered, PublicURL: h.cfg.GatewayPublicURL, WebhookSecret: store.RandomSecret(""),
+		Card: bot.Card, Outcome: bot.Outcome, Lost: bot.Lost,
+		LinkCard:     func(l gateway.LinkCard) store.Draft { return bot.LinkDraft(l.Member, l.App.Name, l.Chat, l.URL) },
+		AccountCard:  func(a store.Account, l store.Link) store.Draft { return bot.AccountCard(a, l.Membership) },
+		Instructions: instructions(apps),
+		Log:          h.log,
+	}
+	if cfg.TokenKeys, err = tokenKeys(h.cfg.TokenKeys); err != nil {
+		return err
+	}
+	var connectors []gateway.Connector
+	nativeConfig := native.Config{
+		Apps:    offered,
+		Pending: h.store.PendingApprovals,
+		Link:    func(ctx context.Context, c gateway.Caller, app string) error { return h.link(ctx, c, app) },
+		Send: func(context.Context, gateway.Call, native.Mail) (gateway.Result, error) {
+			return gateway.Result{}, errors.New("no connected apps are configured")
+		},
+	}
+	if h.cfg.PipedreamProject != "" {
+		pd := pipedreamConfig(h.cfg)
+		pd.Log, pd.Account = h.log, h.account
+		if h.apps, err = pipedream.New(pd); err != nil {
+			return err
+		}
+		connectors = append(connectors, h.apps)
+		cfg.Connect = h.apps.Connect()
+		nativeConfig.Send = sendMail(h.apps)
+	} else {
+		nativeConfig.Apps, cfg.Apps = nil, nil
+	}
+	house, err := native.New(nativeConfig)
+	if err != nil {
+		return err
+	}
+	h.gateway, err = gateway.New(cfg, h.store, slices.Insert(connectors, 0, gateway.Connector(house))...)
+	return err
+}
+
+func (h *house) buildBot(context.Context) error {
+	if h.cfg.TelegramToken.IsZero() {
+		return nil
+	}
+	cfg := bot.Config{
+		Token: h.cfg.TelegramToken, APIURL: h.cfg.TelegramAPIURL, Log: h.log,
+		RemoveAccount: func(ctx context.Context, a store.Account) error {
+			m, err := h.store.Membership(ctx, a.Company, a.Membership)
+			if err != nil {
+				return err
+			}
+			return h.gateway.ForgetAccount(ctx, m, a)
+		},
+	}
+	if h.apps != nil {
+		for _, a := range offeredApps(h.apps.Apps()) {
+			cfg.Apps = append(cfg.Apps, bot.App{Slug: a.Slug, Name: a.Name})
+		}
+		cfg.Connect = func(ctx context.Context, m store.Membership, app string, from store.UpdateRef, chat store.Chat) error {
+			return h.gateway.RequestLink(ctx, from, m, app, chat)
+		}
+	}
+	var err error
+	h.bot, err = bot.New(cfg, h.store)
+	return err
+}
+
+func (h *house) buildRunner(ctx context.Context) error {
+	if h.cfg.ModelKey.IsZero() || h.role("bot") && !h.role("worker") {
+		return nil
+	}
+	var err error
+	if h.doors, err = model.New(model.Config{URL: strings.TrimSuffix(h.cfg.ModelURL, "/"), Key: h.cfg.ModelKey, Prices: prices(), Log: h.log}); err != nil {
+		return err
+	}
+	box, err := newSandbox(h.cfg, h.options.acceptUnsandboxed)
+	if err != nil {
+		return machineError("%w", err)
+	}
+	agentHome, err := h.agentHome()
+	if err != nil {
+		return err
+	}
+	h.runner, err = runner.New(runner.Config{
+		Data: h.cfg.Data, CLI: claudePath(h.cfg), CLIVersion: configs.CLI().Version, AgentHome: agentHome,
+		ManagedSettings: configs.ManagedSettings(), Model: h.cfg.ModelName,
+		MaxRuns: h.cfg.RunnerMaxRuns, RunTimeout: h.cfg.RunnerRunTimeout,
+		MintToken: h.gateway.MintToken, ServeTools: h.gateway.ServeRun, ServeModel: h.serveModel,
+		Answer: bot.Answer, Notice: bot.RunNotice, AppName: h.appName,
+		Log: h.log,
+	}, h.store, box)
+	if err != nil {
+		return machineError("%w; is the CLI there? (pilder cli fetch)", err)
+	}
+	return nil
+}
+
+// serveModel is a run's model door: it opens for the run's process, as long as the store says that the run is running.
+func (h *house) serveModel(ctx context.Context, d runner.ModelDoor, l net.Listener) error {
+	return h.doors.Serve(ctx, model.Process{
+		Run: d.Run.ID, Key: d.Key,
+		Alive: func(ctx context.Context) error {
+			_, err := h.store.LiveRun(ctx, d.Run.ID)
+			return err
+		},
+		Meter: func(u model.Usage) {
+			d.Meter(runner.Usage{Tokens: u.Tokens, CostUSD: u.CostUSD, FirstToken: u.FirstToken})
+		},
+	}, l)
+}
+
+// appName is an app as people know it.
+func (h *house) appName(slug, lang string) string {
+	if h.apps != nil {
+		for _, a := range h.apps.Apps() {
+			if a.Slug == slug {
+				return a.Name.In(lang)
+			}
+		}
+	}
+	return slug
+}
+
+// Run runs the parts until ctx ends or one of them fails, and stops them in order, each waited for before the next:
+// polling and sending, runs, doors and HTTP, store.
+func (h *house) Run(ctx context.Context) error {
+	running, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	var stop []func() error
+	for _, stage := range slices.Backward(h.stages()) {
+		own, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		group, own := errgroup.WithContext(own)
+		for _, part := range stage {
+			group.Go(func() error {
+				err := part(own)
+				if err != nil && own.Err() == nil {
+					fail(err)
+				}
+				return ignoreCancel(err)
+			})
+		}
+		stop = append(stop, func() error { cancel(); return group.Wait() })
+	}
+	<-running.Done()
+	var errs []error
+	for _, s := range slices.Backward(stop) {
+		errs = append(errs, s())
+	}
+	return errors.Join(errs...)
+}
+
+// stages are the parts in the order in which they stop.
+func (h *house) stages() [][]func(context.Context) error {
+	var talk, work, doors []func(context.Context) error
+	if h.bot != nil && h.role("bot") {
+		talk = append(talk, h.bot.Run)
+	}
+	if h.runner != nil && h.role("worker") {
+		work = append(work, h.runner.Run)
+	}
+	if h.role("gateway") {
+		doors = append(doors, h.gateway.ServeApproved)
+		if h.apps != nil {
+			doors = append(doors, h.gateway.WatchConnections, h.warm)
+		}
+		if h.options.public != nil {
+			doors = append(doors, func(ctx context.Context) error { return h.gateway.ServePublic(ctx, h.options.public) })
+		}
+	}
+	return [][]func(context.Context) error{talk, work, doors, {h.store.Run}}
+}
+
+// Close ends what Run does not: the store. Run must have returned.
+func (h *house) Close() error { return h.store.Close() }
+
+func (h *house) role(name string) bool {
+	return h.options.role == "" || h.options.role == "all" || h.options.role == name
+}
+
+func (h *house) botID() store.BotID { return h.bot.ID() }
+
+// warm fetches the definitions of all offered actions once, so that no list has to wait for them. What cannot be had now
+// is fetched when it is needed.
+func (h *house) warm(ctx context.Context) error {
+	if err := h.apps.Warm(ctx); err != nil && ctx.Err() == nil {
+		h.log.Warn().Str("event", "catalogue.cold").Err(err).Send()
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// link sends a caller a connect link in their own private chat, whatever chat they asked in.
+func (h *house) link(ctx context.Context, c gateway.Caller, app string) error {
+	m, err := h.store.Membership(ctx, c.Principal.Company, c.Principal.Membership)
+	if err != nil {
+		return err
+	}
+	return h.gateway.RequestLink(ctx, store.UpdateRef{}, m, app, store.Chat{ID: m.Person.Telegram, Private: true})
+}
+
+// account names the account that a caller uses for an app: the newest one they confirmed.
+func (h *house) account(ctx context.Context, c gateway.Caller, app string) (string, error) {
+	all, err := h.store.Accounts(ctx, c.Principal.Company, c.Principal.Membership)
+	if err != nil {
+		return "", err
+	}
+	var newest store.Account
+	for _, a := range all {
+		if a.App == app && !a.Created.Before(newest.Created) {
+			newest = a
+		}
+	}
+	return newest.Provider, nil
+}
+
+// agentHome is the folder mounted into every run: the configured one, or the embedded one laid out afresh.
+func (h *house) agentHome() (string, error) {
+	if h.cfg.AgentHome != "" {
+		return filepath.Abs(h.cfg.AgentHome)
+	}
+	folder, err := filepath.Abs(filepath.Join(h.cfg.Data, "agent-home"))
+	if err != nil {
+		return "", err
+	}
+	if err := os.RemoveAll(folder); err != nil {
+		return "", fmt.Errorf("laying out the agent home: %w", err)
+	}
+	if err := os.CopyFS(folder, configs.AgentHome()); err != nil {
+		return "", fmt.Errorf("laying out the agent home: %w", err)
+	}
+	return folder, nil
+}
+
+func newSandbox(cfg Config, accept bool) (*runner.Sandbox, error) {
+	tier, err := runner.ParseTier(cfg.SandboxRequire)
+	if err != nil {
+		return nil, err
+	}
+	return runner.NewSandbox(runner.SandboxConfig{Require: tier, Unsandboxed: cfg.SandboxMode == "none", AcceptUnsandboxed: accept})
+}
+
+func pipedreamConfig(cfg Config) pipedream.Config {
+	return pipedream.Config{
+		BaseURL: strings.TrimSuffix(cfg.PipedreamURL, "/"), ClientID: cfg.PipedreamClientID, ClientSecret: cfg.PipedreamSecret,
+		ProjectID: cfg.PipedreamProject, Environment: cfg.PipedreamEnvironment, Apps: configs.Apps(),
+	}
+}
+
+func offeredApps(apps []pipedream.App) []gateway.App {
+	var all []gateway.App
+	for _, a := range apps {
+		all = append(all, gateway.App{Slug: a.Slug, Name: a.Name.ES})
+	}
+	return all
+}
+
+// instructions words the server's instructions from the house table: the gateway knows who asks, prompt knows how to say it.
+func instructions(apps []pipedream.App) func(gateway.Instructions) string {
+	return func(in gateway.Instructions) string {
+		words := prompt.InstructionsInput{Lang: in.Lang}
+		for _, a := range apps {
+			if slices.ContainsFunc(in.Apps, func(c gateway.App) bool { return c.Slug == a.Slug }) {
+				words.Apps = append(words.Apps, prompt.App{Name: a.Name.In(in.Lang), Prefix: a.Slug, Hint: a.Instruction.In(in.Lang)})
+			}
+		}
+		return prompt.Instructions(words)
+	}
+}
+
+func prices() []model.Price {
+	var all []model.Price
+	for _, p := range configs.Prices() {
+		all = append(all, model.Price(p))
+	}
+	return all
+}
+
+// tokenKeys reads "id:64 hex digits" lines. With none, run tokens are signed with a key of this process: their doors are
+// served by it too, so nobody else has to know.
+func tokenKeys(lines []string) ([]gateway.TokenKey, error) {
+	if len(lines) == 0 {
+		var b [32]byte
+		rand.Read(b[:])
+		return []gateway.TokenKey{{ID: "process-" + time.Now().UTC().Format("20060102"), Secret: store.NewSecret(hex.EncodeToString(b[:]))}}, nil
+	}
+	var keys []gateway.TokenKey
+	for i, line := range lines {
+		id, secret, ok := strings.Cut(line, ":")
+		raw, err := hex.DecodeString(secret)
+		if !ok || id == "" || err != nil || len(raw) < 32 {
+			return nil, machineError("token.keys[%d] must be ID:64 hex digits", i)
+		}
+		keys = append(keys, gateway.TokenKey{ID: id, Secret: store.NewSecret(secret)})
+	}
+	return keys, nil
+}

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"pilder/policy"
+	"pilder/store"
+)
+
+func runsCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "runs", Short: "what the agents did"}
+	var limit int
+	list := &cobra.Command{
+		Use: "list", Short: "the newest runs", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return withStore(cmd, func(ctx context.Context, s *store.Store) error {
+				runs, err := s.Runs(ctx, "", limit)
+				for i := len(runs) - 1; i >= 0; i-- {
+					printRun(cmd.OutOrStdout(), runs[i])
+				}
+				return err
+			})
+		},
+	}
+	list.Flags().IntVar(&limit, "limit", 20, "at most so many")
+	show := &cobra.Command{
+		Use: "show RUN", Short: "one run: its calls, replies and times, as JSON", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return withStore(cmd, func(ctx context.Context, s *store.Store) error {
+				run, err := s.RunByID(ctx, policy.RunID(args[0]))
+				if err != nil {
+					return fmt.Errorf("run %s: %w", args[0], err)
+				}
+				out := json.NewEncoder(cmd.OutOrStdout())
+				out.SetIndent("", "  ")
+				return out.Encode(run)
+			})
+		},
+	}
+	tail := &cobra.Command{
+		Use: "tail", Short: "follow the runs as they end (PostgreSQL; a SQLite file belongs to its server: follow its log)", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return withStore(cmd, func(ctx context.Context, s *store.Store) error { return tailRuns(ctx, s, cmd.OutOrStdout()) })
+		},
+	}
+	cmd.AddCommand(list, show, tail)
+	return cmd
+}
+
+// tailRuns prints each run once when it has ended.
+func tailRuns(ctx context.Context, s *store.Store, out io.Writer) error {
+	seen := map[policy.RunID]bool{}
+	for first := true; ; first = false {
+		runs, err := s.Runs(ctx, "", 100)
+		if err != nil {
+			return err
+		}
+		for i := len(runs) - 1; i >= 0; i-- {
+			if r := runs[i]; !r.Ended.IsZero() && !seen[r.ID] {
+				seen[r.ID] = true
+				if !first {
+					printRun(out, r)
+				}
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+func printRun(out io.Writer, r store.RunView) {
+	fmt.Fprintf(out, "%s  %s  %-11s %-10s calls=%d turns=%d tokens=%d cost=$%.4f %dms\n",
+		r.Started.Local().Format("01-02 15:04:05"), r.ID, r.State, r.Reason, len(r.Calls), r.Turns,
+		r.Tokens.Input+r.Tokens.Output+r.Tokens.CacheRead+r.Tokens.CacheWrite, r.CostUSD, r.Stages.Total)
+}
