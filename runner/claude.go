@@ -1,0 +1,214 @@
+package runner
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"pilder/prompt"
+	"pilder/store"
+)
+
+// The CLI's world inside: one MCP server, two doors.
+const (
+	serverName = "pilder"
+	doorTools  = "tools"
+	doorModel  = "model"
+	portTools  = 7000
+	portModel  = 7001
+)
+
+// builtins are the CLI's own tools that an agent has: an exact list, since the CLI's allow list restricts nothing in its
+// bypass mode (2.1.332, measured). Files are written by Bash.
+const builtins = "Bash,Read,Skill,ToolSearch"
+
+// forbidden are tools that must not come back by way of a new CLI version: work that outlives a turn.
+func forbidden() []string {
+	return []string{"Agent", "CronCreate", "CronDelete", "CronList", "RemoteTrigger", "ScheduleWakeup"}
+}
+
+// call is one process of the CLI for a run.
+type call struct {
+	launch  Launch
+	session string // the id the process works on
+	resumed bool
+	input   []byte // the lines to write to it
+}
+
+// callFor composes a process: its command line, environment, files and input. With fresh, the conversation so far is left
+// behind.
+func (r *Runner) callFor(run store.Run, ws workspace, key store.Secret, fresh bool) (call, error) {
+	c := call{session: run.Session, resumed: run.Session != "" && !fresh}
+	if !c.resumed {
+		id, err := uuid.NewRandom()
+		if err != nil {
+			return c, fmt.Errorf("making a session id: %w", err)
+		}
+		c.session = id.String()
+	}
+	c.launch = Launch{
+		Work: ws.work, State: ws.state, Run: ws.run, AgentHome: r.cfg.AgentHome, CLI: filepath.Dir(r.cfg.CLI),
+		Doors: []Door{{doorTools, portTools}, {doorModel, portModel}},
+	}
+	paths := r.box.Paths(c.launch)
+	c.launch.Argv = r.arguments(run, c, paths)
+	c.launch.Env = r.environment(key, paths)
+	var err error
+	if c.launch.Files, err = r.files(paths); err != nil {
+		return c, err
+	}
+	c.input, err = r.inputFor(run)
+	return c, err
+}
+
+// arguments is the command line. Every value is joined to its flag by "=": some flags swallow all that follows. Texts go
+// through stdin, since an argument is bounded, and can be read in /proc.
+func (r *Runner) arguments(run store.Run, c call, paths Paths) []string {
+	vetoed := forbidden()
+	for _, tool := range run.Grant.Vetoes {
+		vetoed = append(vetoed, "mcp__"+serverName+"__"+tool)
+	}
+	args := []string{
+		filepath.Join(paths.CLI, filepath.Base(r.cfg.CLI)), "-p", "--model=" + r.cfg.Model,
+		"--input-format=stream-json", "--output-format=stream-json", "--verbose", "--include-partial-messages",
+		"--disallowedTools=" + strings.Join(vetoed, ","),
+		"--mcp-config=" + filepath.Join(paths.Run, mcpConfigName), "--strict-mcp-config", "--setting-sources=", "--await-initialize",
+	}
+	if r.box.Unsandboxed() {
+		// Without a sandbox the agent has no tool that reaches the machine, and no bypass.
+		args = append(args, "--tools=ToolSearch", "--permission-mode=dontAsk", "--allowedTools=mcp__"+serverName)
+	} else {
+		args = append(args, "--tools="+builtins, "--dangerously-skip-permissions")
+	}
+	if c.resumed {
+		return append(args, "--resume="+c.session)
+	}
+	return append(args, "--session-id="+c.session)
+}
+
+// environment is the complete one. Each variable was measured with CLI 2.1.332 unless it says otherwise.
+func (r *Runner) environment(key store.Secret, paths Paths) []string {
+	env := append(plainEnvironment(),
+		"ANTHROPIC_BASE_URL=http://127.0.0.1:"+strconv.Itoa(portModel),
+		"ANTHROPIC_API_KEY="+key.Reveal(), // the process key, worth something at this process's model door only
+		"CLAUDE_CONFIG_DIR="+paths.State,
+		"CLAUDE_CODE_PROJECT_DIR_NAME=conv",
+		"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1",
+		"CLAUDE_CODE_PROVIDER_MANAGED_BY_HOST=1", // no settings file can redirect the base URL
+		"CLAUDE_CODE_DISABLE_BACKGROUND_TASKS=1", // one message, one result
+		"CLAUDE_CODE_DISABLE_AUTO_MEMORY=1",
+		"ENABLE_TOOL_SEARCH=true", // names at the start, schemas on demand
+		"MCP_TOOL_TIMEOUT="+strconv.Itoa(toolTimeout),
+		"CLAUDE_CODE_MAX_RETRIES=3",
+		"API_TIMEOUT_MS=120000",                                                               // until the first byte; without it a silent API costs six minutes an attempt
+		"DISABLE_AUTOUPDATER=1", "DISABLE_UPDATES=1", "CLAUDE_CODE_STARTUP_FAILURE_RESULTS=1", // documented
+	)
+	if !r.box.Unsandboxed() {
+		env = append(env, "CLAUDE_CODE_SHELL_PREFIX="+dirTools+"/"+shellName)
+	}
+	return env
+}
+
+// files are what the CLI reads of its own configuration, read-only: an agent that could write them would decide what the
+// next run obeys.
+func (r *Runner) files(paths Paths) ([]SandboxFile, error) {
+	type project struct {
+		Approved bool `json:"hasClaudeMdExternalIncludesApproved"`
+	}
+	text, err := json.Marshal(map[string]map[string]project{"projects": {paths.Work: {Approved: true}}}) // for the imports of CLAUDE.md
+	if err != nil {
+		return nil, err
+	}
+	files := []SandboxFile{{Path: DirState + "/.claude.json", Mode: 0o600, Data: text}}
+	if len(r.cfg.ManagedSettings) > 0 {
+		files = append(files, SandboxFile{Path: "/etc/claude-code/managed-settings.json", Mode: 0o444, Data: r.cfg.ManagedSettings})
+	}
+	return files, nil
+}
+
+// inputFor is what the process is told: who it is for, and what the person wrote. client_composed keeps the person's words
+// words: without it "/clear" is carried out and "@file" read (CLI 2.1.332, measured). systemPromptSnapshot off sends
+// today's prompt when a session is resumed, instead of the first one's.
+func (r *Runner) inputFor(run store.Run) ([]byte, error) {
+	skills, err := skillNames(r.cfg.AgentHome)
+	if err != nil {
+		return nil, err
+	}
+	system := prompt.Dynamic(r.promptInput(run))
+	if r.box.Unsandboxed() && r.cfg.AgentHome != "" {
+		home, err := os.ReadFile(filepath.Join(r.cfg.AgentHome, "CLAUDE.md")) // nothing is mounted under /etc here
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("reading the agent home: %w", err)
+		}
+		system = string(home) + "\n" + system
+	}
+	var b strings.Builder
+	lines := json.NewEncoder(&b) // one line each
+	lines.SetEscapeHTML(false)
+	for _, v := range []any{
+		map[string]any{"type": "control_request", "request_id": requestInit, "request": map[string]any{
+			"subtype": "initialize", "appendSystemPrompt": system, "systemPromptSnapshot": false, "skills": skills,
+		}},
+		map[string]any{"type": "user", "uuid": uuid.NewString(), "client_composed": true, "message": map[string]any{
+			"role": "user", "content": turnText(run),
+		}},
+	} {
+		if err := lines.Encode(v); err != nil {
+			return nil, fmt.Errorf("writing the turn: %w", err)
+		}
+	}
+	return []byte(b.String()), nil
+}
+
+// turnText is the turn as one text: what the person sent, in order.
+func turnText(run store.Run) string {
+	var texts []string
+	for _, m := range run.Messages {
+		if text := strings.TrimSpace(m.Text); text != "" {
+			texts = append(texts, text)
+		}
+	}
+	return strings.Join(texts, "\n\n")
+}
+
+func (r *Runner) promptInput(run store.Run) prompt.Input {
+	m := run.Member
+	lang := cmp.Or(m.Person.Lang, m.Company.Lang)
+	in := prompt.Input{
+		Lang: lang, Now: r.cfg.Now(), Zone: cmp.Or(m.Person.Zone, m.Company.Zone), Private: run.Chat.Private,
+		Rules: run.Grant.Sentences(lang), Person: m.Person.Name, Role: string(m.Role), Company: m.Company.Name,
+	}
+	for _, slug := range run.Grant.Apps {
+		in.Apps = append(in.Apps, r.cfg.AppName(slug, in.Lang))
+	}
+	for _, n := range run.News {
+		in.News = append(in.News, prompt.News{At: n.At, Tool: n.Tool, Outcome: string(n.Outcome), Text: n.Text})
+	}
+	return in
+}
+
+// skillNames lists the owner's skills. The CLI offers exactly these: without the list it would add its own.
+func skillNames(home string) ([]string, error) {
+	names := []string{}
+	if home == "" {
+		return names, nil
+	}
+	found, err := filepath.Glob(filepath.Join(home, ".claude", "skills", "*", "SKILL.md"))
+	if err != nil {
+		return nil, fmt.Errorf("listing skills: %w", err)
+	}
+	for _, path := range found {
+		names = append(names, filepath.Base(filepath.Dir(path)))
+	}
+	slices.Sort(names)
+	return names, nil
+}

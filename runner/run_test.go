@@ -1,0 +1,683 @@
+package runner_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/rs/zerolog"
+
+	"pilder/policy"
+	"pilder/runner"
+	"pilder/store"
+	"pilder/store/storetest"
+)
+
+// patience is how long a test waits for what must happen. It is no measure: a slow machine only fails later.
+const patience = 2 * time.Minute
+
+// bot is whom the person writes to.
+const bot store.BotID = 4242
+
+// office is a store with one person, and a runner whose CLI plays a script.
+type office struct {
+	*store.Store
+	t        *testing.T
+	cfg      runner.Config
+	box      runner.SandboxConfig
+	data     string
+	poller   store.Poller
+	member   store.Membership
+	log      *logBook
+	updates  int64
+	stopWork func()
+}
+
+// newOffice prepares one; change adjusts the configuration.
+func newOffice(t *testing.T, script string, change func(*runner.Config)) *office {
+	t.Helper()
+	o := &office{t: t, data: folder(t), log: &logBook{}}
+	o.Store = storetest.Opener(t, "sqlite")(store.Config{})
+	company, err := o.CreateCompany(t.Context(), store.Company{Name: "Acme", Domains: []string{"acme.example"}, Zone: "UTC", Lang: "es"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.member, err = o.AddMember(t.Context(), company.ID, store.Person{Telegram: 103, Name: "Mia", Lang: "es"}, policy.RoleMember); err != nil {
+		t.Fatal(err)
+	}
+	if o.poller, err = o.AcquirePoller(t.Context(), bot, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	home := folder(t)
+	write(t, filepath.Join(home, "CLAUDE.md"), "House rules.\n")
+	write(t, filepath.Join(home, ".claude/skills/agenda/SKILL.md"), "---\nname: agenda\ndescription: x\n---\nx\n")
+	o.cfg = runner.Config{
+		Data: o.data, CLI: scriptedCLI(t, script), CLIVersion: "2.1.332", AgentHome: home,
+		MintToken:  func(r store.Run) (store.Secret, error) { return store.NewSecret("token-of-" + string(r.ID)), nil },
+		ServeTools: func(ctx context.Context, _ store.Run, l net.Listener) error { return serveText(ctx, l, "tools", nil) },
+		ServeModel: func(ctx context.Context, d runner.ModelDoor, l net.Listener) error {
+			return serveText(ctx, l, "model", func(r *http.Request) bool {
+				d.Meter(runner.Usage{Tokens: store.Tokens{Input: 3, Output: 4}, CostUSD: 0.5})
+				return store.NewSecret(r.Header.Get("X-Api-Key")).Equal(d.Key)
+			})
+		},
+		Answer: func(r store.Run, markdown string) store.Draft {
+			return store.Draft{Company: r.Principal.Company, Conversation: r.Conversation, Chat: r.Chat, Kind: store.DraftAnswer, Markdown: markdown}
+		},
+		Notice: func(r store.Run, key string, _ map[string]string) store.Draft {
+			return store.Draft{Company: r.Principal.Company, Conversation: r.Conversation, Chat: r.Chat, Kind: store.DraftNotice, Notice: key}
+		},
+		IdleTimeout: patience, ToolTimeout: patience, KillGrace: 500 * time.Millisecond, ExitGrace: 500 * time.Millisecond,
+		InterruptGrace: 5 * time.Second, Log: zerolog.New(o.log),
+	}
+	if change != nil {
+		change(&o.cfg)
+	}
+	return o
+}
+
+// scriptedCLI lays out a folder in which this binary is the CLI.
+func scriptedCLI(t *testing.T, script string) string {
+	t.Helper()
+	dir := folder(t)
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "claude")
+	if err := os.Link(exe, path); err != nil { // another file system
+		text, err := os.ReadFile(exe)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, text, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, filepath.Join(dir, "script"), script)
+	return path
+}
+
+// serveText answers every request with a word until ctx ends.
+func serveText(ctx context.Context, l net.Listener, word string, admit func(*http.Request) bool) error {
+	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if admit != nil && !admit(r) {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		io.WriteString(w, word)
+	})}
+	done := make(chan error, 1)
+	go func() { done <- srv.Serve(l) }()
+	<-ctx.Done()
+	err := srv.Close()
+	<-done
+	return err
+}
+
+// work starts the runner; it is stopped with the test, or by stopWork.
+func (o *office) work() {
+	o.t.Helper()
+	r, err := runner.New(o.cfg, o.Store, newSandbox(o.t, o.box))
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	errs := make(chan error, 2)
+	var all sync.WaitGroup
+	all.Go(func() { errs <- r.Run(ctx) })
+	all.Go(func() { errs <- o.Run(ctx) })
+	var once sync.Once
+	o.stopWork = func() {
+		once.Do(func() {
+			cancel()
+			all.Wait()
+			for range 2 {
+				if err := <-errs; err != nil && !errors.Is(err, context.Canceled) {
+					o.t.Error(err)
+				}
+			}
+		})
+	}
+	o.t.Cleanup(o.stopWork)
+}
+
+func (o *office) chat() store.Chat { return store.Chat{ID: o.member.Person.Telegram, Private: true} }
+
+// write stores messages of the person, all at once.
+func (o *office) write(texts ...string) store.ConversationID {
+	o.t.Helper()
+	var arrivals []store.Arrival
+	for _, text := range texts {
+		o.updates++
+		arrivals = append(arrivals, store.Arrival{
+			UpdateID: o.updates, Raw: []byte(`{}`), Kind: store.ArrivalMessage, From: store.Person{Telegram: o.member.Person.Telegram},
+			Chat: o.chat(), Telegram: 1000 + o.updates, Text: text,
+		})
+	}
+	in, err := o.Receive(o.t.Context(), o.poller, arrivals)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	return in[0].Conversation
+}
+
+// said is what a person got.
+type said struct{ Text, Notice string }
+
+// read sends what waits in the outbox until n replies went out.
+func (o *office) read(n int) []said {
+	o.t.Helper()
+	var all []said
+	ctx, cancel := context.WithTimeout(o.t.Context(), patience)
+	defer cancel()
+	for len(all) < n {
+		wake := o.Wake()
+		r, ok, _, err := o.NextReply(ctx, o.poller)
+		if err != nil {
+			o.t.Fatal(err)
+		}
+		if !ok {
+			select {
+			case <-wake:
+			case <-time.After(100 * time.Millisecond):
+			case <-ctx.Done():
+				o.t.Fatalf("only %+v came", all)
+			}
+			continue
+		}
+		if err := errors.Join(o.MarkSending(ctx, o.poller, r.ID), o.MarkSent(ctx, o.poller, r.ID, int64(len(all)+1))); err != nil {
+			o.t.Fatal(err)
+		}
+		all = append(all, said{r.Draft.Markdown, r.Draft.Notice})
+	}
+	return all
+}
+
+// ended waits until n runs have ended, and gives them oldest first, without what differs each time.
+func (o *office) ended(n int) []store.RunView {
+	o.t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		runs, err := o.Runs(o.t.Context(), o.member.Company.ID, 100)
+		if err != nil {
+			o.t.Fatal(err)
+		}
+		running := slices.ContainsFunc(runs, func(r store.RunView) bool { return r.State == store.RunRunning })
+		if len(runs) >= n && !running {
+			slices.Reverse(runs)
+			return runs
+		}
+		if time.Now().After(deadline) {
+			o.t.Fatalf("runs: %+v", runs)
+		}
+		time.Sleep(20 * time.Millisecond) // the store tells of replies, not of runs
+	}
+}
+
+type end struct {
+	State  store.RunState
+	Reason string
+}
+
+func ends(runs []store.RunView) []end {
+	var all []end
+	for _, r := range runs {
+		all = append(all, end{r.State, r.Reason})
+	}
+	return all
+}
+
+// clean checks that nothing is left of any run: no process, no workspace.
+func (o *office) clean() {
+	o.t.Helper()
+	o.stopWork()
+	if left := hostProcesses(o.t, "--mcp-config=/run/pilder"); len(left) > 0 && !o.t.Failed() {
+		for _, p := range left {
+			if strings.Contains(p, o.data) {
+				o.t.Errorf("still there: %s", p)
+			}
+		}
+	}
+	left, err := os.ReadDir(filepath.Join(o.data, "runs"))
+	if err != nil || len(left) > 0 {
+		o.t.Errorf("workspaces left: %v, %v", left, err)
+	}
+	if strings.Contains(o.log.String(), "canary") || strings.Contains(o.log.String(), "token-of-") {
+		o.t.Errorf("the log tells too much: %s", o.log)
+	}
+}
+
+// logBook keeps what was logged.
+type logBook struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *logBook) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logBook) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// lines gives the logged lines of one event.
+func (l *logBook) lines(event string) []object {
+	var all []object
+	for line := range strings.Lines(l.String()) {
+		var o object
+		if json.Unmarshal([]byte(line), &o) == nil && o["event"] == event {
+			all = append(all, o)
+		}
+	}
+	return all
+}
+
+func TestWhatBecomesOfATurn(t *testing.T) {
+	quick := func(cfg *runner.Config) {
+		cfg.IdleTimeout, cfg.ToolTimeout, cfg.InterruptGrace = 700*time.Millisecond, 700*time.Millisecond, 100*time.Millisecond
+	}
+	for script, c := range map[string]struct {
+		change func(*runner.Config)
+		want   said
+		end    end
+	}{
+		"echo":                               {nil, said{Text: "you said: hello"}, end{store.RunSucceeded, "ok"}},
+		"knocks at the doors":                {nil, said{Text: "tools model"}, end{store.RunSucceeded, "ok"}},
+		"text only in the assistant's event": {nil, said{Text: "only here"}, end{store.RunSucceeded, "ok"}},
+		"nothing to say":                     {nil, said{}, end{store.RunSucceeded, "empty"}},
+		"garbage between":                    {nil, said{Text: "in spite of it"}, end{store.RunSucceeded, "ok"}},
+		"50 MB":                              {nil, said{Text: "after 50 MB"}, end{store.RunSucceeded, "ok"}},
+		"a line over the limit":              {func(cfg *runner.Config) { cfg.MaxLine = 1 << 20 }, said{Text: "after the long line"}, end{store.RunSucceeded, "ok"}},
+		"answers and never exits":            {nil, said{Text: "here I am"}, end{store.RunSucceeded, "ok"}},
+		"answers and leaves a daemon":        {nil, said{Text: "done"}, end{store.RunSucceeded, "ok"}},
+		"without pilder at first":            {nil, said{Text: "at last"}, end{store.RunSucceeded, "ok"}},
+		"works long in a tool":               {func(cfg *runner.Config) { cfg.IdleTimeout = 700 * time.Millisecond }, said{Text: "done"}, end{store.RunSucceeded, "ok"}},
+
+		"without pilder":       {nil, said{Notice: "run.not_ready"}, end{store.RunFailed, "tools_missing"}},
+		"another version":      {nil, said{Notice: "run.not_ready"}, end{store.RunFailed, "cli_version"}},
+		"crashes at the start": {nil, said{Notice: "run.failed"}, end{store.RunFailed, "crashed"}},
+		"no result":            {nil, said{Notice: "run.failed"}, end{store.RunFailed, "no_result"}},
+		"a cut result":         {nil, said{Notice: "run.failed"}, end{store.RunFailed, "no_result"}},
+		"hangs at the start":   {quick, said{Notice: "run.timed_out"}, end{store.RunTimedOut, "idle"}},
+		"hangs in a tool":      {quick, said{Notice: "run.timed_out"}, end{store.RunTimedOut, "idle"}},
+		"talks for ever": {func(cfg *runner.Config) { quick(cfg); cfg.RunTimeout = 1500 * time.Millisecond },
+			said{Notice: "run.timed_out"}, end{store.RunTimedOut, "time"}},
+
+		"busy":          {nil, said{Notice: "run.busy"}, end{store.RunFailed, "busy"}},
+		"rate limit":    {nil, said{Notice: "run.busy"}, end{store.RunFailed, "busy"}},
+		"status unlike": {nil, said{Notice: "run.busy"}, end{store.RunFailed, "busy"}},
+		"bad key":       {nil, said{Notice: "run.not_ready"}, end{store.RunFailed, "model_auth"}},
+		"no such model": {nil, said{Notice: "run.not_ready"}, end{store.RunFailed, "model_unknown"}},
+		"too large":     {nil, said{Notice: "run.too_long"}, end{store.RunFailed, "too_long"}},
+		"blocking":      {nil, said{Notice: "run.too_long"}, end{store.RunFailed, "too_long"}},
+		"bad request":   {nil, said{Notice: "run.failed"}, end{store.RunFailed, "failed"}},
+		"refusal":       {nil, said{Notice: "run.failed"}, end{store.RunFailed, "refused"}},
+		"max turns":     {nil, said{Notice: "run.failed"}, end{store.RunFailed, "max_turns"}},
+		"pause":         {nil, said{Notice: "run.failed"}, end{store.RunFailed, "incomplete"}},
+		"aborted":       {nil, said{Notice: "run.failed"}, end{store.RunFailed, "incomplete"}},
+		"result unlike": {nil, said{Notice: "run.failed"}, end{store.RunFailed, "failed"}},
+	} {
+		t.Run(script, func(t *testing.T) {
+			t.Parallel()
+			o := newOffice(t, script, c.change)
+			o.work()
+			o.write("hello")
+			if diff := cmp.Diff([]said{c.want}, o.read(1)); diff != "" {
+				t.Errorf("the person read (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff([]end{c.end}, ends(o.ended(1))); diff != "" {
+				t.Errorf("the run ended (-want +got):\n%s", diff)
+			}
+			o.clean()
+			if t.Failed() {
+				t.Log(o.log)
+			}
+		})
+	}
+}
+
+func TestNoDaemonOutlivesItsRun(t *testing.T) {
+	o := newOffice(t, "answers and leaves a daemon", nil)
+	o.work()
+	o.write("hello")
+	o.read(1)
+	o.clean()
+	if left := hostProcesses(t, "4713.25"); len(left) > 0 {
+		t.Errorf("still there: %v", left)
+	}
+}
+
+func TestCLIThatIsNotThere(t *testing.T) {
+	o := newOffice(t, "echo", nil)
+	path := o.cfg.CLI
+	o.work()
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	o.write("hello")
+	if diff := cmp.Diff([]said{{Notice: "run.not_ready"}}, o.read(1)); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]end{{store.RunFailed, "cli_missing"}}, ends(o.ended(1))); diff != "" {
+		t.Error(diff)
+	}
+	o.clean()
+}
+
+func TestSandboxThatBreaksFailsTheRunAndNotTheRunner(t *testing.T) {
+	o := newOffice(t, "echo", nil)
+	o.work()
+	c := o.write("hello")
+	o.read(1)
+	// An earlier run has put a link where the state folder was.
+	state := filepath.Join(o.data, "conversations", string(c), "state")
+	if err := errors.Join(os.Rename(state, state+".old"), os.Symlink("/etc", state)); err != nil {
+		t.Fatal(err)
+	}
+	o.write("again")
+	if diff := cmp.Diff([]said{{Notice: "run.not_ready"}}, o.read(1)); diff != "" {
+		t.Error(diff)
+	}
+	if err := errors.Join(os.Remove(state), os.Rename(state+".old", state)); err != nil {
+		t.Fatal(err)
+	}
+	o.write("once more")
+	if diff := cmp.Diff([]said{{Text: "you said: once more"}}, o.read(1)); diff != "" {
+		t.Error(diff)
+	}
+	o.clean()
+}
+
+func TestMessagesOfATurnAreOneTextInOrder(t *testing.T) {
+	o := newOffice(t, "echo", nil)
+	o.write("/clear", "  ", "second @/etc/passwd")
+	o.work()
+	if diff := cmp.Diff([]said{{Text: "you said: /clear\n\nsecond @/etc/passwd"}}, o.read(1)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestProcessIsStartedWithTheGoldenLaunch(t *testing.T) {
+	t.Setenv("ANTHROPIC_API_KEY", "canary")
+	o := newOffice(t, "tells what it knows", nil)
+	o.work()
+	c := o.write("hello")
+	var known struct {
+		Resumed  bool
+		Snapshot any
+		Skills   []string
+		Prompt   bool
+		Config   string
+	}
+	if err := json.Unmarshal([]byte(o.read(1)[0].Text), &known); err != nil {
+		t.Fatal(err)
+	}
+	run := o.ended(1)[0]
+	wantConfig := `{"mcpServers":{"pilder":{"type":"http","url":"http://127.0.0.1:7000/mcp","headers":{"Authorization":"Bearer token-of-` +
+		string(run.ID) + `"},"timeout":90000}}}`
+	if known.Resumed || known.Snapshot != false || !known.Prompt || known.Config != wantConfig || !cmp.Equal(known.Skills, []string{"agenda"}) {
+		t.Errorf("it knows %+v", known)
+	}
+	var seen struct{ Argv, Env []string }
+	text, err := os.ReadFile(filepath.Join(o.data, "conversations", string(c), "work/seen.json"))
+	if err == nil {
+		err = json.Unmarshal(text, &seen)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantArgv := []string{
+		"/opt/claude/claude", "-p", "--model=sonnet", "--input-format=stream-json", "--output-format=stream-json", "--verbose",
+		"--include-partial-messages", "--disallowedTools=Agent,CronCreate,CronDelete,CronList,RemoteTrigger,ScheduleWakeup," + vetoes(),
+		"--mcp-config=/run/pilder/mcp-config.json", "--strict-mcp-config", "--setting-sources=", "--await-initialize",
+		"--tools=Bash,Read,Skill,ToolSearch", "--dangerously-skip-permissions", "--session-id=UUID",
+	}
+	wantEnv := []string{
+		"ANTHROPIC_API_KEY=PROCESSKEY", "ANTHROPIC_BASE_URL=http://127.0.0.1:7001", "API_TIMEOUT_MS=120000",
+		"CLAUDE_CODE_DISABLE_AUTO_MEMORY=1", "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS=1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1",
+		"CLAUDE_CODE_MAX_RETRIES=3", "CLAUDE_CODE_PROJECT_DIR_NAME=conv", "CLAUDE_CODE_PROVIDER_MANAGED_BY_HOST=1",
+		"CLAUDE_CODE_SHELL_PREFIX=/opt/pilder/pilder-sh", "CLAUDE_CODE_STARTUP_FAILURE_RESULTS=1", "CLAUDE_CONFIG_DIR=/state",
+		"DISABLE_AUTOUPDATER=1", "DISABLE_UPDATES=1", "ENABLE_TOOL_SEARCH=true", "HOME=/home/agent", "LANG=C.UTF-8", "LOGNAME=agent",
+		"MCP_TOOL_TIMEOUT=90000", "PATH=/usr/local/bin:/usr/bin:/bin", "SHELL=/bin/bash", "TMPDIR=/tmp", "TZ=UTC", "USER=agent",
+	}
+	for _, list := range [][]string{seen.Argv, seen.Env} {
+		for i, s := range list {
+			if strings.HasPrefix(s, "--session-id=") && len(s) == len("--session-id=")+36 {
+				list[i] = "--session-id=UUID"
+			}
+			if strings.HasPrefix(s, "ANTHROPIC_API_KEY=pk-") && len(s) == len("ANTHROPIC_API_KEY=pk-")+43 {
+				list[i] = "ANTHROPIC_API_KEY=PROCESSKEY"
+			}
+		}
+	}
+	if diff := cmp.Diff(wantArgv, seen.Argv); diff != "" {
+		t.Errorf("command line (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(wantEnv, seen.Env); diff != "" {
+		t.Errorf("environment (-want +got):\n%s", diff)
+	}
+}
+
+// vetoes are the house's, as the CLI names tools.
+func vetoes() string {
+	var all []string
+	for _, v := range policy.NewGrant(policy.GrantInput{Principal: policy.Principal{Role: policy.RoleMember}}).Vetoes {
+		all = append(all, "mcp__pilder__"+v)
+	}
+	return strings.Join(all, ",")
+}
+
+func TestConversationGoesOnInItsSession(t *testing.T) {
+	o := newOffice(t, "tells what it knows", nil)
+	o.work()
+	var known [2]struct{ Resumed bool }
+	for i := range known {
+		o.write("hello")
+		if err := json.Unmarshal([]byte(o.read(1)[0].Text), &known[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if known[0].Resumed || !known[1].Resumed {
+		t.Errorf("resumed: %+v", known)
+	}
+	o.clean()
+}
+
+func TestSessionThatCannotBeResumedIsLeftBehindOnce(t *testing.T) {
+	for _, script := range []string{"session gone", "resume crashes"} {
+		t.Run(script, func(t *testing.T) {
+			o := newOffice(t, script, nil)
+			o.work()
+			var got []said
+			for i, text := range []string{"one", "two"} {
+				o.write(text)
+				got = append(got, o.read(1+i)...)
+			}
+			want := []said{{Text: "you said: one"}, {Notice: "run.context_lost"}, {Text: "you said: two"}}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s\n%s", diff, o.log)
+			}
+			o.clean()
+		})
+	}
+}
+
+func TestProcessThatBeganAToolIsNotReplaced(t *testing.T) {
+	o := newOffice(t, "resume fails after a tool", nil)
+	o.work()
+	c := o.write("one")
+	o.read(1)
+	o.write("two")
+	if diff := cmp.Diff([]said{{Notice: "run.failed"}}, o.read(1)); diff != "" {
+		t.Error(diff)
+	}
+	o.ended(2)
+	if starts, err := os.ReadFile(filepath.Join(o.data, "conversations", string(c), "work/starts")); err != nil || string(starts) != "xx" {
+		t.Errorf("started %q times, %v", starts, err)
+	}
+}
+
+func TestStopEndsTheRun(t *testing.T) {
+	for script, c := range map[string]struct {
+		end         end
+		interrupted bool
+		read        []said
+	}{
+		"waits to be stopped":         {end{store.RunCancelled, "cancelled"}, true, []said{{Notice: "stopped"}}},
+		"waits and cannot be stopped": {end{store.RunCancelled, "cancelled"}, false, []said{{Notice: "stopped"}}},
+		"answers when it is stopped":  {end{store.RunSucceeded, "ok"}, false, []said{{Notice: "stopped"}, {Text: "just finished"}}},
+	} {
+		t.Run(script, func(t *testing.T) {
+			t.Parallel()
+			o := newOffice(t, script, func(cfg *runner.Config) {
+				if script == "waits and cannot be stopped" {
+					cfg.InterruptGrace = 200 * time.Millisecond
+				}
+			})
+			o.work()
+			work := filepath.Join(o.data, "conversations", string(o.write("hello")), "work")
+			await(t, filepath.Join(work, "waiting"))
+			o.updates++
+			_, err := o.Receive(t.Context(), o.poller, []store.Arrival{{UpdateID: o.updates, Raw: []byte(`{}`), Kind: store.ArrivalControl,
+				From: store.Person{Telegram: o.member.Person.Telegram}, Chat: o.chat()}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = o.Stop(t.Context(), store.UpdateRef{Bot: bot, UpdateID: o.updates}, o.member.Person.Telegram, o.chat(), func(store.Stopped) []store.Draft {
+				return []store.Draft{{Company: o.member.Company.ID, Chat: o.chat(), Kind: store.DraftNotice, Notice: "stopped"}}
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff([]end{c.end}, ends(o.ended(1))); diff != "" {
+				t.Error(diff)
+			}
+			if diff := cmp.Diff(c.read, o.read(len(c.read))); diff != "" {
+				t.Error(diff)
+			}
+			if _, err := os.Stat(filepath.Join(work, "interrupted")); (err == nil) != c.interrupted {
+				t.Errorf("interrupted: %v", err)
+			}
+			o.clean()
+		})
+	}
+}
+
+func TestStoppedRunnerGivesTheTurnBack(t *testing.T) {
+	o := newOffice(t, "waits to be stopped", nil)
+	o.work()
+	await(t, filepath.Join(o.data, "conversations", string(o.write("hello")), "work/waiting"))
+	o.clean()
+	runs := o.ended(1)
+	if diff := cmp.Diff([]end{{store.RunInterrupted, "stopped"}}, ends(runs)); diff != "" {
+		t.Error(diff)
+	}
+	fates, err := o.MessageFates(t.Context(), bot, o.chat().ID, 10)
+	if err != nil || len(fates) != 1 || fates[0].Fate != store.FateQueued {
+		t.Errorf("the message's fate: %+v, %v", fates, err)
+	}
+}
+
+func TestNextTurnWaitsForTheProcessBefore(t *testing.T) {
+	o := newOffice(t, "answers and never exits", func(cfg *runner.Config) { cfg.ExitGrace = 1500 * time.Millisecond })
+	o.work()
+	o.write("one")
+	o.read(1)
+	began := time.Now()
+	o.write("two")
+	o.read(1)
+	if took := time.Since(began); took < time.Second { // the first process ends no earlier than its grace
+		t.Errorf("the second turn was answered after %s, beside the first one's process", took)
+	}
+	o.clean()
+}
+
+func TestDoorThatFailsEndsTheRun(t *testing.T) {
+	o := newOffice(t, "waits to be stopped", func(cfg *runner.Config) {
+		cfg.ServeTools = func(context.Context, store.Run, net.Listener) error { return errors.New("no") }
+	})
+	o.work()
+	o.write("hello")
+	if diff := cmp.Diff([]said{{Notice: "run.not_ready"}}, o.read(1)); diff != "" {
+		t.Error(diff)
+	}
+	o.clean()
+}
+
+func TestStaleWorkspacesAreSweptAndLivingOnesKept(t *testing.T) {
+	o := newOffice(t, "echo", nil)
+	stale := filepath.Join(o.data, "runs/stale/x/mcp-config.json")
+	write(t, stale, "{}")
+	o.work()
+	o.write("hello")
+	o.read(1)
+	if _, err := os.Stat(filepath.Join(o.data, "runs/stale")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the stale workspace: %v", err)
+	}
+	living, err := os.ReadDir(filepath.Join(o.data, "runs"))
+	if err != nil || len(living) != 1 {
+		t.Fatal(living, err)
+	}
+	other := newOffice(t, "echo", func(cfg *runner.Config) { cfg.Data = o.data })
+	other.work()
+	other.write("hello")
+	other.read(1)
+	if _, err := os.Stat(filepath.Join(o.data, "runs", living[0].Name())); err != nil {
+		t.Errorf("the living workspace: %v", err)
+	}
+	other.stopWork()
+	o.clean()
+}
+
+func TestRunIsLoggedWithoutContent(t *testing.T) {
+	o := newOffice(t, "knocks at the doors", nil)
+	o.work()
+	o.write("canary")
+	o.read(1)
+	o.clean()
+	finished := o.log.lines("run.finished")
+	want := []object{{"level": "info", "event": "run.finished", "state": "succeeded", "reason": "ok", "turns": 1.0, "tokens_in": 3.0,
+		"tokens_out": 4.0, "cost_usd": 0.5, "company": string(o.member.Company.ID), "person": string(o.member.Person.ID)}}
+	ignore := cmpopts.IgnoreMapEntries(func(k string, _ any) bool {
+		return strings.HasPrefix(k, "ms_") || k == "run" || k == "conversation" || k == "time"
+	})
+	if diff := cmp.Diff(want, finished, ignore); diff != "" {
+		t.Error(diff)
+	}
+	for _, event := range []string{"run.started", "run.init"} {
+		if len(o.log.lines(event)) != 1 {
+			t.Errorf("%s: %v", event, o.log.lines(event))
+		}
+	}
+}
+
+// await waits until a file that a sandboxed program makes is there.
+func await(t *testing.T, path string) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		if _, err := os.Stat(path); err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s does not come", filepath.Base(path))
+		}
+	}
+}

@@ -1,0 +1,186 @@
+package runner
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strconv"
+	"strings"
+	"sync/atomic"
+)
+
+// Ids of our control requests, by which their answers are known.
+const (
+	requestInit = "init"
+	requestStop = "stop"
+)
+
+// lineReader reads lines of any length from a process. A line over max is read past and counted: a reader that stopped
+// would stop the process, and lose all that follows.
+type lineReader struct {
+	r       *bufio.Reader
+	max     int
+	buf     []byte
+	skipped *atomic.Int64
+}
+
+// next gives the next line without its end, valid until the call after. What stands before the end of the stream is a line
+// too.
+func (l *lineReader) next() ([]byte, error) {
+	for {
+		over, err := l.read()
+		switch {
+		case over:
+			l.skipped.Add(1)
+		case len(l.buf) > 0:
+			return bytes.TrimRight(l.buf, "\r\n"), nil // an error comes again
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// read fills buf with one line; over tells that the line is too long and was dropped.
+func (l *lineReader) read() (over bool, err error) {
+	if cap(l.buf) > 1<<20 {
+		l.buf = nil // one long line must not be held for the rest of a run
+	}
+	l.buf = l.buf[:0]
+	for {
+		part, err := l.r.ReadSlice('\n')
+		if over = over || len(l.buf)+len(part) > l.max; over {
+			l.buf = l.buf[:0]
+		} else {
+			l.buf = append(l.buf, part...)
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return over, err
+		}
+	}
+}
+
+// event is a line of the CLI's output, as far as it matters here. Unknown types and fields are expected: they change with
+// every release.
+type event struct {
+	Type     string      `json:"type"`
+	Subtype  string      `json:"subtype"`
+	Parent   *string     `json:"parent_tool_use_id"` // null on the main thread
+	Session  string      `json:"session_id"`
+	Version  string      `json:"claude_code_version"`
+	Servers  []mcpServer `json:"mcp_servers"`
+	Event    streamEvent `json:"event"`
+	Message  message     `json:"message"`
+	Response response    `json:"response"`
+
+	// Of a result.
+	IsError   bool            `json:"is_error"`
+	Result    json.RawMessage `json:"result"`
+	Errors    json.RawMessage `json:"errors"`
+	Terminal  string          `json:"terminal_reason"`
+	Stop      string          `json:"stop_reason"`
+	APIStatus json.RawMessage `json:"api_error_status"`
+	Turns     int             `json:"num_turns"`
+}
+
+type mcpServer struct {
+	Name   string `json:"name"`
+	Status string `json:"status"`
+}
+
+type streamEvent struct {
+	Type string `json:"type"`
+}
+
+type message struct {
+	Content json.RawMessage `json:"content"` // a text or a list of blocks
+}
+
+type response struct {
+	Subtype string `json:"subtype"`
+	Request string `json:"request_id"`
+}
+
+// block is one content block of a message.
+type block struct {
+	Type   string `json:"type"`
+	Text   string `json:"text"`
+	ID     string `json:"id"`
+	Name   string `json:"name"`
+	Answer string `json:"tool_use_id"`
+}
+
+// parse reads a line; ok is false for one that is not an object of the CLI.
+func parse(line []byte) (event, bool) {
+	var e event
+	if err := json.Unmarshal(line, &e); err != nil || e.Type == "" {
+		return event{}, false
+	}
+	return e, true
+}
+
+// blocks gives the blocks of a message; a plain text has none that matter.
+func (m message) blocks() []block {
+	var all []block
+	_ = json.Unmarshal(m.Content, &all) // a text is no error
+	return all
+}
+
+// connected tells whether the CLI has its server. Without it the model would be asked all the same, and act as if.
+func (e event) connected() bool {
+	for _, s := range e.Servers {
+		if s.Name == serverName {
+			return s.Status == "connected"
+		}
+	}
+	return false
+}
+
+// resultText is the result's text, if it has one.
+func (e event) resultText() string {
+	var text string
+	_ = json.Unmarshal(e.Result, &text) // absent in errors
+	return text
+}
+
+// sessionGone tells whether a result says that the session to resume is not there.
+func (e event) sessionGone() bool {
+	return strings.Contains(string(e.Errors), "No conversation found") || strings.Contains(string(e.Result), "No conversation found")
+}
+
+// status is the HTTP status of a failed model request, 0 for none.
+func (e event) status() int {
+	n, err := strconv.Atoi(strings.Trim(string(e.APIStatus), `"`))
+	if err != nil {
+		return 0 // null or absent
+	}
+	return n
+}
+
+// reason is the code of how a turn ended, from its result. "ok" alone is an answer.
+func (e event) reason() string {
+	switch {
+	case e.Subtype == "success" && !e.IsError && e.Terminal == "completed" && e.Stop != "pause_turn":
+		return "ok"
+	case e.sessionGone():
+		return reasonSessionGone
+	case e.Subtype == "error_max_turns":
+		return "max_turns"
+	case e.Stop == "refusal":
+		return "refused"
+	case e.Stop == "max_tokens", e.Terminal == "blocking_limit", e.Terminal == "image_error", e.Terminal == "prompt_too_long", e.status() == 413:
+		return "too_long"
+	case e.status() == 401, e.status() == 403:
+		return "model_auth"
+	case e.status() == 404:
+		return "model_unknown"
+	case e.status() == 429, e.status() >= 500:
+		return "busy"
+	case e.Subtype == "success" && !e.IsError:
+		return "incomplete"
+	}
+	return "failed"
+}
+
+const reasonSessionGone = "session_gone"

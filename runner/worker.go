@@ -1,0 +1,248 @@
+// Package runner turns one conversation's turn into one run of the agent: workspace, sandbox, process, stream, outcome. It
+// refuses to run an agent outside a sandbox unless an operator said so twice, to give it any secret that is worth something
+// outside its run, and to show anybody what a failing agent printed.
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"pilder/store"
+)
+
+// Config says how agents are run. Fields without a default are required.
+type Config struct {
+	// Data is the folder of the conversations' files and the runs' workspaces. It is made with access for pilder's user only.
+	Data string
+	// CLI is the path of the pinned agent CLI; its folder is mounted. The caller has checked its digest.
+	CLI string
+	// CLIVersion is the version it must tell of itself; any other ends the run before it acts. Empty: not compared.
+	CLIVersion string
+	// AgentHome is the folder with CLAUDE.md, .claude/rules and .claude/skills. Empty: none.
+	AgentHome string
+	// ManagedSettings is the CLI's managed-settings.json. Empty: none.
+	ManagedSettings []byte
+	// Model is the name given to the CLI. Default "sonnet".
+	Model string
+	// MaxRuns bounds the agents at work at once. Default 4.
+	MaxRuns int
+	// RunTimeout is the wall clock of a run, all of its processes together. Default 15 min; at most 50, well under the hour
+	// of its token.
+	RunTimeout time.Duration
+	// IdleTimeout is the longest silence of the CLI, from its start on, and ToolTimeout the same while a tool is at work.
+	// Defaults 3 min and 6 min.
+	IdleTimeout, ToolTimeout time.Duration
+	// InterruptGrace is the wait for the CLI to answer an interrupt, ExitGrace for it to end by itself after the end of its
+	// input, KillGrace for it to end after SIGTERM. Defaults 2 s, 10 s, 5 s.
+	InterruptGrace, ExitGrace, KillGrace time.Duration
+	// Drain is how long running turns may take to end when the process stops. Default 20 s.
+	Drain time.Duration
+	// MaxLine bounds one line of the CLI's output, bytes; a longer one is read past. Default 64 MiB.
+	MaxLine int
+
+	// MintToken makes the run's token for its tools door.
+	MintToken func(store.Run) (store.Secret, error)
+	// ServeTools and ServeModel serve one run's doors until ctx ends, and return when nothing of them is left.
+	ServeTools func(ctx context.Context, run store.Run, l net.Listener) error
+	ServeModel func(ctx context.Context, d ModelDoor, l net.Listener) error
+	// Answer and Notice word what the person reads: the agent's answer, and a sentence of the house by its key.
+	Answer func(run store.Run, markdown string) store.Draft
+	Notice func(run store.Run, key string, args map[string]string) store.Draft
+	// AppName tells an app's display name. Default: its slug.
+	AppName func(slug, lang string) string
+
+	// Now is the clock of what is written and measured. Default time.Now.
+	Now func() time.Time
+	// Log gets one content-free line per event. Default: none.
+	Log zerolog.Logger
+}
+
+// ModelDoor is what the model door of one process needs to know.
+type ModelDoor struct {
+	Run store.Run
+	// Key is the process key, in the process's environment.
+	Key store.Secret
+	// Meter is told of every request that reached the model. It may be called from several goroutines.
+	Meter func(Usage)
+}
+
+// Usage is what one request to the model came to.
+type Usage struct {
+	Tokens     store.Tokens
+	CostUSD    float64
+	FirstToken time.Duration // from the request to the answer's first content; 0 when none came
+}
+
+// Runner takes turns and runs agents.
+type Runner struct {
+	cfg   Config
+	store *store.Store
+	box   *Sandbox
+
+	mu   sync.Mutex
+	busy map[store.ConversationID]chan struct{} // closed when the conversation's process is gone
+}
+
+// New checks the configuration and makes the folders. It starts nothing.
+func New(cfg Config, s *store.Store, box *Sandbox) (*Runner, error) {
+	if cfg.MintToken == nil || cfg.ServeTools == nil || cfg.ServeModel == nil || cfg.Answer == nil || cfg.Notice == nil {
+		return nil, errors.New("runner config: a function is missing")
+	}
+	cfg.setDefaults()
+	if cfg.RunTimeout > 50*time.Minute {
+		return nil, fmt.Errorf("runner config: a run of %s would outlive its token", cfg.RunTimeout)
+	}
+	if err := os.MkdirAll(cfg.Data, 0o700); err != nil {
+		return nil, fmt.Errorf("making the data folder: %w", err)
+	}
+	for _, path := range []*string{&cfg.Data, &cfg.CLI, &cfg.AgentHome} {
+		if *path == "" && path == &cfg.AgentHome {
+			continue
+		}
+		real, err := realPath(*path)
+		if err != nil {
+			return nil, fmt.Errorf("runner config: %w", err)
+		}
+		*path = real
+	}
+	return &Runner{cfg: cfg, store: s, box: box, busy: map[store.ConversationID]chan struct{}{}}, nil
+}
+
+func (cfg *Config) setDefaults() {
+	for _, d := range []struct {
+		field *time.Duration
+		value time.Duration
+	}{
+		{&cfg.RunTimeout, 15 * time.Minute}, {&cfg.IdleTimeout, 3 * time.Minute}, {&cfg.ToolTimeout, 6 * time.Minute},
+		{&cfg.InterruptGrace, 2 * time.Second}, {&cfg.ExitGrace, 10 * time.Second}, {&cfg.KillGrace, 5 * time.Second},
+		{&cfg.Drain, 20 * time.Second},
+	} {
+		if *d.field == 0 {
+			*d.field = d.value
+		}
+	}
+	if cfg.Model == "" {
+		cfg.Model = "sonnet"
+	}
+	if cfg.MaxRuns == 0 {
+		cfg.MaxRuns = 4
+	}
+	if cfg.MaxLine == 0 {
+		cfg.MaxLine = 64 << 20
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.AppName == nil {
+		cfg.AppName = func(slug, _ string) string { return slug }
+	}
+}
+
+// realPath resolves what an operator wrote, once: the sandbox mounts no path with a symbolic link in it.
+func realPath(path string) (string, error) {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	return filepath.EvalSymlinks(abs)
+}
+
+// Run takes turns until ctx ends; then running agents are stopped and waited for. It refuses to start on a machine whose
+// sandbox is weaker than required.
+func (r *Runner) Run(ctx context.Context) error {
+	found, err := r.box.Ready(ctx)
+	for _, f := range found {
+		r.cfg.Log.Warn().Str("event", "sandbox.finding").Str("check", f.Check).Str("problem", f.Problem).Str("remedy", f.Remedy).Send()
+	}
+	if err != nil {
+		return fmt.Errorf("starting the runner: %w", err)
+	}
+	spaces, err := openWorkspaces(r.cfg.Data)
+	if err != nil {
+		return fmt.Errorf("starting the runner: %w", err)
+	}
+	defer spaces.close()
+	err = r.store.ServeTurns(ctx, r.cfg.MaxRuns, r.cfg.Drain, func(ctx context.Context, t store.Turn) error {
+		return r.take(ctx, t, spaces)
+	})
+	if err != nil {
+		return fmt.Errorf("serving turns: %w", err)
+	}
+	return nil
+}
+
+// take makes one run of one conversation's turn. An answer is committed as soon as there is one; the process may need a
+// moment longer to end, and until then the conversation's next turn waits here: two processes on one session lose a turn.
+func (r *Runner) take(ctx context.Context, t store.Turn, spaces *workspaces) error {
+	free, err := r.occupy(ctx, t.Conversation)
+	if err != nil {
+		return err
+	}
+	run, ok, err := r.store.StartRun(ctx, t)
+	if err != nil || !ok {
+		free()
+		return err
+	}
+	e := &episode{Runner: r, run: run, began: r.cfg.Now(), spaces: spaces}
+	r.event("run.started", run).Int("messages", len(run.Messages)).Int("attempt", run.Attempt).Bool("unsandboxed", r.box.Unsandboxed()).Send()
+	o := e.play(ctx)
+	err = r.finish(ctx, t, e, o)
+	e.end()
+	free()
+	return err
+}
+
+// finish commits how the run ended, again and again until it is committed or the run is somebody else's.
+func (r *Runner) finish(ctx context.Context, t store.Turn, e *episode, o outcome) error {
+	f := e.finishOf(o)
+	for {
+		state, err := r.store.FinishRun(context.WithoutCancel(ctx), t, e.run, f)
+		switch {
+		case err == nil:
+			e.logFinished(state, f)
+			return nil
+		case errors.Is(err, store.ErrLost) || ctx.Err() != nil || r.cfg.Now().After(e.run.Expires):
+			return err // the store has tried for a minute each time
+		}
+		r.event("run.finish_retried", e.run).Err(err).Send()
+	}
+}
+
+// occupy waits until no process of the conversation is left in this runner, and gives what says that the next has ended.
+func (r *Runner) occupy(ctx context.Context, c store.ConversationID) (free func(), err error) {
+	for {
+		r.mu.Lock()
+		before := r.busy[c]
+		if before == nil {
+			mine := make(chan struct{})
+			r.busy[c] = mine
+			r.mu.Unlock()
+			return func() {
+				r.mu.Lock()
+				delete(r.busy, c)
+				r.mu.Unlock()
+				close(mine)
+			}, nil
+		}
+		r.mu.Unlock()
+		select {
+		case <-before:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// event begins a log line about a run.
+func (r *Runner) event(name string, run store.Run) *zerolog.Event {
+	return r.cfg.Log.Info().Str("event", name).Str("run", string(run.ID)).Str("conversation", string(run.Conversation)).
+		Str("company", string(run.Principal.Company)).Str("person", string(run.Principal.Person))
+}
