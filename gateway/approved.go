@@ -60,9 +60,10 @@ func (g *Gateway) tidy(ctx context.Context) error {
 	return nil
 }
 
-// execute performs one approved call. Once BeginApproved is committed nothing ends it early but its own deadline: shutting
-// down waits for it.
+// execute performs one approved call. The store ends its ctx only when shutting down has waited long enough; the call is
+// then cut, and recorded as what that makes it.
 func (g *Gateway) execute(ctx context.Context, a store.Approval) error {
+	halt := ctx.Done()
 	ctx = context.WithoutCancel(ctx)
 	ok, err := g.store.BeginApproved(ctx, a)
 	if err != nil {
@@ -72,7 +73,7 @@ func (g *Gateway) execute(ctx context.Context, a store.Approval) error {
 		return nil // begun before: by a process that lives, or by one whose call is unknown by now
 	}
 	began := time.Now()
-	result := g.performApproved(ctx, a)
+	result := g.performApproved(ctx, a, halt)
 	err = g.store.EndApproved(ctx, a, result.Outcome, result.Code, result.Text, g.cfg.Outcome(a, result.Outcome, result.Text)...)
 	if err != nil {
 		return fmt.Errorf("ending approved call %s: %w", a.Call, err)
@@ -85,7 +86,7 @@ func (g *Gateway) execute(ctx context.Context, a store.Approval) error {
 
 // performApproved takes the approval as the decision, and looks again at all that may have changed since it was asked for:
 // the person's membership, their accounts, the tool and its schema, what nobody may ever call.
-func (g *Gateway) performApproved(ctx context.Context, a store.Approval) Result {
+func (g *Gateway) performApproved(ctx context.Context, a store.Approval, halt <-chan struct{}) Result {
 	lang := langOf(a.Requester)
 	member, err := g.store.Membership(ctx, a.Company, a.Requester.ID)
 	if errors.Is(err, store.ErrNotFound) {
@@ -113,7 +114,7 @@ func (g *Gateway) performApproved(ctx context.Context, a store.Approval) Result 
 		return result
 	}
 	// The account is the one of that time, not of today: what was shown is what is done.
-	return g.perform(ctx, tool, Call{ID: a.Call, Caller: now.caller, Tool: a.Tool, Args: a.Args, Account: a.Account}, nil)
+	return g.perform(ctx, tool, Call{ID: a.Call, Caller: now.caller, Tool: a.Tool, Args: a.Args, Account: a.Account}, halt)
 }
 
 // runOf is the ended run of an approval as far as listing tools needs it, for the person as they are today. The scopes were
