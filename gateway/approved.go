@@ -11,8 +11,13 @@ import (
 	"pilder/store"
 )
 
-// tidyEvery is how often approvals are expired and the calls of dead processes are told as lost.
-const tidyEvery = time.Minute
+const (
+	// tidyEvery is how often approvals are expired and the calls of dead processes are told as lost.
+	tidyEvery = time.Minute
+	// approvedGrace is how long an approved call may go on once the process shuts down: less than the 30 s that the store
+	// waits for it, so that its outcome can still be recorded.
+	approvedGrace = 20 * time.Second
+)
 
 // ServeApproved performs the calls that people approved, with exactly the arguments they saw, without the model and at most
 // once; it also ends approvals nobody decided in time and tells of calls whose process died. It returns when ctx ends and
@@ -60,10 +65,11 @@ func (g *Gateway) tidy(ctx context.Context) error {
 	return nil
 }
 
-// execute performs one approved call. The store ends its ctx only when shutting down has waited long enough; the call is
-// then cut, and recorded as what that makes it.
+// execute performs one approved call. A shutdown does not cut it at once; when it does, the call is recorded as what that
+// makes it.
 func (g *Gateway) execute(ctx context.Context, a store.Approval) error {
-	halt := ctx.Done()
+	halt := make(chan struct{})
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(approvedGrace, func() { close(halt) }) })()
 	ctx = context.WithoutCancel(ctx)
 	ok, err := g.store.BeginApproved(ctx, a)
 	if err != nil {

@@ -92,3 +92,24 @@ func TestWhatNobodyDecidesExpiresAndIsSaid(t *testing.T) {
 	}
 	same(t, []string{}, w.app.performed())
 }
+
+func TestAShutdownWaitsForAnApprovedCall(t *testing.T) {
+	w := onSQLite(t)
+	run := w.approve(t)
+	entered, release := make(chan struct{}), make(chan struct{})
+	w.app.on(mail, func(ctx context.Context, _ gateway.Call) (gateway.Result, error) {
+		close(entered)
+		<-release
+		return done("sent"), ctx.Err()
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- w.g.ServeApproved(ctx) }()
+	next(t, entered)
+	cancel()
+	close(release)
+	if err := next(t, served); err != nil {
+		t.Error(err)
+	}
+	same(t, []row{{mail, policy.Hold, "mail.outside", store.OutcomeDone, "ok"}}, w.rows(t, run))
+}
