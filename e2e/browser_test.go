@@ -36,13 +36,21 @@ func TestAPersonAsksForAMeetingInTheBrowser(t *testing.T) {
 	demo := startDemo(t)
 	page := openPage(t, demo.Telegram+"/")
 
-	var answer string
-	step(t, page, "write", chromedp.WaitVisible("#composer"),
+	// The sign may be gone before a slow browser looks: the page itself remembers that it was shown.
+	do(t, page, "watch", chromedp.Evaluate[chromedp.Void](`(() => {
+		const sign = document.querySelector("#typing");
+		const look = () => { if (sign.checkVisibility()) document.body.dataset.sawTyping = "yes"; };
+		new MutationObserver(look).observe(sign, {attributes: true});
+		look();
+	})()`))
+	do(t, page, "write", chromedp.WaitVisible("#composer"),
 		chromedp.SendKeys("#composer", "guardame una reunión mañana a las 10"),
 		chromedp.Click("#send"))
-	step(t, page, "typing", chromedp.WaitVisible("#typing"))
-	step(t, page, "answer", chromedp.WaitVisible(`.message[data-from="bot"] .text`),
-		chromedp.Text(`.message[data-from="bot"] .text`, &answer))
+	do(t, page, "answer", chromedp.WaitVisible(`.message[data-from="bot"] .text`))
+	answer := read(t, page, chromedp.Text(`.message[data-from="bot"] .text`))
+	if saw := read(t, page, chromedp.Evaluate[string](`document.body.dataset.sawTyping ?? "no"`)); saw != "yes" {
+		t.Error("the typing sign was never shown")
+	}
 	if !strings.Contains(answer, "10:00") {
 		t.Errorf("the answer does not tell the time of the meeting: %q", answer)
 	}
@@ -145,18 +153,31 @@ func openPage(t *testing.T, url string) context.Context {
 	t.Cleanup(stop)
 	page, stop := chromedp.NewContext(allocator)
 	t.Cleanup(stop)
-	if err := chromedp.Run(page, chromedp.Navigate(url)); err != nil {
+	// Without a limit of its own: the browser lives as long as the context of the first step.
+	if err := chromedp.Do(page, chromedp.Navigate(url)); err != nil {
 		t.Fatalf("opening %s: %v", url, err)
 	}
 	return page
 }
 
-// step runs actions and says which step failed.
-func step(t *testing.T, page context.Context, name string, actions ...chromedp.Action) {
+// do runs steps and says which of them failed.
+func do(t *testing.T, page context.Context, name string, steps ...chromedp.Action[chromedp.Void]) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(page, patience)
 	defer cancel()
-	if err := chromedp.Run(ctx, actions...); err != nil {
+	if err := chromedp.Do(ctx, steps...); err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
+}
+
+// read asks the page for something.
+func read[T any](t *testing.T, page context.Context, ask chromedp.Action[T]) T {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(page, patience)
+	defer cancel()
+	got, err := chromedp.Run(ctx, ask)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
 }
