@@ -153,18 +153,18 @@ func fit(r Result, class policy.Class, lang string) Result {
 	if len(r.Structured) > 0 && json.Unmarshal(r.Structured, &object) != nil {
 		return lost(class, lang)
 	}
+	status := "ok"
+	if r.IsError {
+		status = "error"
+	}
 	if object == nil {
-		status := "ok"
-		if r.IsError {
-			status = "error"
-		}
 		r.Structured, _ = json.Marshal(map[string]string{"status": status, "message": cut(r.Text, maxAnswer/2)})
 	}
 	if r.Text == "" {
 		r.Text = string(r.Structured)
 	}
 	if len(r.Structured) > maxAnswer {
-		r.Structured, _ = json.Marshal(map[string]any{"status": "ok", "truncated": true, "bytes": len(r.Structured), "excerpt": cut(string(r.Structured), maxAnswer/2)})
+		r.Structured, _ = json.Marshal(map[string]any{"status": status, "truncated": true, "bytes": len(r.Structured), "excerpt": cut(string(r.Structured), maxAnswer/2)})
 	}
 	r.Text = cut(r.Text, maxAnswer)
 	return r
