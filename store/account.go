@@ -74,9 +74,9 @@ type ofApp struct {
 	App string `json:"app"`
 }
 
-// ConfirmAccount makes an offered account active, or gone, as its person said. ErrNotYours if another person presses;
-// ErrDecided if it was decided before, ErrNotFound for somebody of another company. remove is true when the provider should forget the account; only then, and after
-// commit, the caller asks it to.
+// ConfirmAccount makes an offered account active, or gone, as its person said. ErrNotYours if another person presses,
+// ErrNotFound if it is somebody of another company, ErrDecided if it was decided before. remove is true when the provider
+// should forget the account; only then, and after commit, the caller asks it to.
 func (s *Store) ConfirmAccount(ctx context.Context, from UpdateRef, account AccountID, telegram int64, mine bool, drafts ...Draft) (a Account, remove bool, err error) {
 	err = s.tx(ctx, func(tx *sql.Tx) error {
 		a = Account{}

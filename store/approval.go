@@ -195,7 +195,8 @@ func (s *Store) Decide(ctx context.Context, from UpdateRef, v Verdict, say func(
 		if err := s.sayOfApproval(ctx, tx, a, say(a)); err != nil {
 			return err
 		}
-		return s.audit(ctx, tx, a.Company, string(by.ID), "approval."+string(state), string(a.ID), decidedApproval{a.Call, a.Kind, a.Rule, a.Digest})
+		detail := decidedApproval{a.Call, a.Kind, a.Rule, a.Digest}
+		return s.audit(ctx, tx, a.Company, string(by.ID), "approval."+string(state), string(a.ID), detail)
 	})
 	if err != nil {
 		return a, fmt.Errorf("deciding an approval: %w", err)

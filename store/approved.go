@@ -168,7 +168,8 @@ func (s *Store) lose(ctx context.Context, tx *sql.Tx, l lostCall, say func(CallV
 		}
 	}
 	var now Outcome
-	if err := tx.QueryRowContext(ctx, `SELECT outcome FROM call WHERE call_id = $1`+s.d.forUpdate, l.call).Scan(&now); err != nil || now != l.waiting {
+	err = tx.QueryRowContext(ctx, `SELECT outcome FROM call WHERE call_id = $1`+s.d.forUpdate, l.call).Scan(&now)
+	if err != nil || now != l.waiting {
 		return false, err
 	}
 	if _, err := s.endCall(ctx, tx, l.company, l.call, l.waiting, end, nil); err != nil {
