@@ -155,7 +155,7 @@ func startDemo(ctx context.Context, group *errgroup.Group, folder string, o demo
 	if d.house, err = buildHouse(ctx, cfg, log, houseOptions{public: public}); err != nil {
 		return nil, err
 	}
-	if err := d.seed(ctx); err != nil {
+	if err := seedDemo(ctx, d.house.store, d.pipedream); err != nil {
 		return nil, errors.Join(err, d.house.Close())
 	}
 	if o.publish != "" {
@@ -168,7 +168,13 @@ func startDemo(ctx context.Context, group *errgroup.Group, folder string, o demo
 }
 
 func demoConfig(folder, botURL, modelURL, appsURL, public string) (Config, error) {
-	return LoadConfig(os.DevNull, []string{
+	return LoadConfig(os.DevNull, append(demoEnviron(folder, botURL, modelURL, appsURL, public),
+		"PILDER_RUNNER_CLAUDE_PATH="+os.Getenv("PILDER_RUNNER_CLAUDE_PATH")))
+}
+
+// demoEnviron points a configuration at the stand-ins.
+func demoEnviron(folder, botURL, modelURL, appsURL, public string) []string {
+	return []string{
 		"PILDER_DATA=" + folder,
 		"PILDER_TELEGRAM_TOKEN=" + telegram.DefaultToken,
 		"PILDER_TELEGRAM_API_URL=" + botURL,
@@ -180,8 +186,7 @@ func demoConfig(folder, botURL, modelURL, appsURL, public string) (Config, error
 		"PILDER_PIPEDREAM_PROJECT_ID=proj_test1",
 		"PILDER_PIPEDREAM_ENVIRONMENT=development",
 		"PILDER_GATEWAY_LISTEN=" + public,
-		"PILDER_RUNNER_CLAUDE_PATH=" + os.Getenv("PILDER_RUNNER_CLAUDE_PATH"),
-	})
+	}
 }
 
 // serveStandIn serves a stand-in on a loopback address until ctx ends and gives its base URL.
@@ -204,9 +209,8 @@ func serveStandIn(ctx context.Context, group *errgroup.Group, listen string, h h
 	return "http://" + l.Addr().String(), nil
 }
 
-// seed makes the demo's company, its people and their connected apps.
-func (d *demo) seed(ctx context.Context) error {
-	s := d.house.store
+// seedDemo makes the demo's company, its people and their connected apps.
+func seedDemo(ctx context.Context, s *store.Store, apps *pipedream.Server) error {
 	company, err := s.CreateCompany(ctx, store.Company{
 		Name: "Empresa", Domains: []string{"empresa.com"}, Zone: "America/Argentina/Buenos_Aires", Lang: "es",
 	})
@@ -223,7 +227,7 @@ func (d *demo) seed(ctx context.Context) error {
 		}
 		for _, app := range p.apps {
 			name := strings.ToLower(p.name) + "@empresa.com"
-			if _, err := s.SeedAccount(ctx, m, app, d.pipedream.AddAccount(m.ExternalUser, app, name), name); err != nil {
+			if _, err := s.SeedAccount(ctx, m, app, apps.AddAccount(m.ExternalUser, app, name), name); err != nil {
 				return err
 			}
 		}
