@@ -53,6 +53,11 @@ func (g *Gateway) call(ctx context.Context, a *access, name string, args json.Ra
 	}
 
 	account := a.account(tool.Tool)
+	if decision.Effect == policy.Confirm || decision.Effect == policy.Hold {
+		if problem := g.obstacle(ctx, tool, Call{Caller: a.caller, Tool: tool.Name, Args: args, Account: account}); problem != nil {
+			return g.refuse(ctx, a, tool.Tool, args, problem.Code, *problem)
+		}
+	}
 	begun, err := g.begin(ctx, a, tool.Tool, args, decision, account, "")
 	switch {
 	case errors.Is(err, store.ErrRunOver):
@@ -74,6 +79,19 @@ func (g *Gateway) call(ctx context.Context, a *access, name string, args json.Ra
 	default:
 		return denied(decision, a.lang())
 	}
+}
+
+// obstacle asks a tool's connector what would keep a call from working, before a human is asked about it.
+func (g *Gateway) obstacle(ctx context.Context, o offer, c Call) *Result {
+	ctx, cancel := context.WithTimeout(ctx, g.cfg.CallTimeout)
+	defer cancel()
+	problem := o.from.Check(ctx, c)
+	if problem == nil {
+		return nil
+	}
+	r := fit(*problem, o.Class, c.Caller.Lang)
+	r.Outcome = store.OutcomeRefused
+	return &r
 }
 
 // refuse records a wish that came to nothing before it was decided upon, and answers it.

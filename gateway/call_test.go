@@ -188,6 +188,22 @@ func TestWrongArgumentsCanBeRepairedAndReachNoApp(t *testing.T) {
 	}
 }
 
+func TestNobodyIsAskedAboutACallThatCannotWork(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		run, _ := w.run(t)
+		addr, _ := w.door(t, run)
+		w.app.obstacles = map[string]*gateway.Result{remove: {Outcome: store.OutcomeFailed, Text: "falta un campo",
+			Structured: json.RawMessage(`{"status":"error","code":"needs_fields"}`), IsError: true, Code: "needs_fields"}}
+		got := call(t, w.agent(t, run, addr, "", nil), remove, `{}`)
+		if !got.IsError || !strings.Contains(got.Text, "falta un campo") {
+			t.Errorf("%+v", got)
+		}
+		same(t, []row{{remove, policy.Deny, "", store.OutcomeRefused, "needs_fields"}}, w.rows(t, run.ID))
+		same(t, map[int64][]string{}, w.said(t))
+		same(t, []string{}, w.app.performed())
+	})
+}
+
 func TestARepeatedWriteReturnsTheFirstResult(t *testing.T) {
 	each(t, func(t *testing.T, w *world) {
 		run, _ := w.run(t)

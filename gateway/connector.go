@@ -14,8 +14,12 @@ import (
 // definitions are warm. Call performs one call whose decision is already made and whose row is already committed; it
 // never repeats an effect. A failure of the outside is a Result with its Outcome, never an error: an error means that the
 // gateway itself is at fault, and is told to nobody but the operator.
+//
+// Check tells what Call would refuse before it did anything (a missing field, no usable account); nil when nothing is known
+// to stand in the way. It is asked before a human is, so that nobody presses a button for a call that cannot work.
 type Connector interface {
 	Tools(ctx context.Context, c Caller) ([]Tool, error)
+	Check(ctx context.Context, c Call) *Result
 	Call(ctx context.Context, c Call) (Result, error)
 }
 

@@ -321,6 +321,8 @@ type app struct {
 	effects []gateway.Call
 	script  map[string]func(context.Context, gateway.Call) (gateway.Result, error)
 	tools   map[string][]gateway.Tool // by app
+
+	obstacles map[string]*gateway.Result // what Check says of a tool
 }
 
 func newApp() *app {
@@ -360,6 +362,12 @@ func (a *app) Tools(_ context.Context, c gateway.Caller) ([]gateway.Tool, error)
 		all = append(all, a.tools[slug]...)
 	}
 	return all, nil
+}
+
+func (a *app) Check(_ context.Context, c gateway.Call) *gateway.Result {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.obstacles[c.Tool]
 }
 
 func (a *app) Call(ctx context.Context, c gateway.Call) (gateway.Result, error) {

@@ -44,8 +44,9 @@ type NewCall struct {
 // BegunCall is a call's row.
 type BegunCall struct {
 	ID CallID
-	// Repeat is set when this run already made the identical write (tool and exact arguments): nothing was begun, and
-	// the caller answers with what the first one came to.
+	// Repeat is set when this run already made the identical write (tool and exact arguments) and it may have happened,
+	// waits or was refused: nothing was begun, and the caller answers with what the first one came to. One that certainly
+	// did not happen may be tried again.
 	Repeat   bool
 	Outcome  Outcome
 	Result   json.RawMessage // of a repeat that ended: the stored result, as EndCall got it
@@ -172,7 +173,7 @@ func (s *Store) insertCall(ctx context.Context, tx *sql.Tx, begun BegunCall, c N
 	return one(tx.ExecContext(ctx, `INSERT INTO call (call_id, company_id, run_id, conversation_id, membership_id, tool, app, class,
 			args, args_hash, account, decision, rule, is_downgraded, why, outcome, code, begun_ms, ended_ms)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)
-		ON CONFLICT (run_id, tool, args_hash) WHERE class <> 'read' AND why = '' DO NOTHING`,
+		ON CONFLICT (run_id, tool, args_hash) WHERE class <> 'read' AND why = '' AND outcome <> 'failed' DO NOTHING`,
 		id, run.company, run.id, run.conversation, run.membership, c.Tool, c.App, c.Class,
 		s.seal.seal("call.args", id, run.company, c.Args), s.sameWrite(run.company, c),
 		s.seal.seal("call.account", id, run.company, account), c.Decision.Effect.String(), c.Decision.Rule,
@@ -186,7 +187,8 @@ func (s *Store) firstCall(ctx context.Context, tx *sql.Tx, run callingRun, c New
 	var approval ApprovalID
 	err := tx.QueryRowContext(ctx, `SELECT c.call_id, c.outcome, c.result, COALESCE(a.approval_id, '')
 		FROM call c LEFT JOIN approval a ON a.call_id = c.call_id
-		WHERE c.run_id = $1 AND c.tool = $2 AND c.args_hash = $3 AND c.class <> 'read' AND c.why = ''`,
+		WHERE c.run_id = $1 AND c.tool = $2 AND c.args_hash = $3
+			AND c.class <> 'read' AND c.why = '' AND c.outcome <> 'failed'`,
 		run.id, c.Tool, s.sameWrite(run.company, c)).Scan(&begun.ID, &begun.Outcome, &sealed, &approval)
 	if err != nil {
 		return BegunCall{}, fmt.Errorf("reading the first call: %w", err)

@@ -191,7 +191,7 @@ func TestAnIdenticalWriteIsMadeOnceInARun(t *testing.T) {
 func TestARepeatIsAnsweredWithTheFirstResult(t *testing.T) {
 	eachTown(t, func(t *testing.T, w *town) {
 		run := w.talk(t, w.member, private(w.member))
-		for _, o := range []store.Outcome{store.OutcomeDone, store.OutcomeFailed, store.OutcomeUnknown} {
+		for _, o := range []store.Outcome{store.OutcomeDone, store.OutcomeUnknown} {
 			c := run.call(policy.Allow, `{"o":"`+string(o)+`"}`)
 			first := w.begin(t, c)
 			same(t, store.BegunCall{ID: first.ID, Repeat: true}, w.begin(t, c)) // still under way
@@ -208,6 +208,22 @@ func TestARepeatIsAnsweredWithTheFirstResult(t *testing.T) {
 		first := w.begin(t, held)
 		again := w.begin(t, held)
 		same(t, store.BegunCall{ID: first.ID, Repeat: true, Outcome: store.OutcomeHeld, Approval: first.Approval}, again)
+	})
+}
+
+func TestAWriteThatCertainlyDidNotHappenMayBeTriedAgain(t *testing.T) {
+	eachTown(t, func(t *testing.T, w *town) {
+		run := w.talk(t, w.member, private(w.member))
+		c := run.call(policy.Allow, `{"a":1}`)
+		first := w.begin(t, c)
+		if err := w.EndCall(t.Context(), w.acme.ID, first.ID, store.OutcomeFailed, "busy", json.RawMessage(`{}`)); err != nil {
+			t.Fatal(err)
+		}
+		second := w.begin(t, c)
+		if second.Repeat || second.ID == first.ID {
+			t.Fatalf("the second try is %+v", second)
+		}
+		same(t, store.BegunCall{ID: second.ID, Repeat: true}, w.begin(t, c)) // one at a time, all the same
 	})
 }
 

@@ -218,8 +218,9 @@ CREATE TABLE call (
 CREATE INDEX call_run ON call (run_id, begun_ms);
 CREATE INDEX call_open ON call (run_id) WHERE outcome = '';
 CREATE INDEX call_held ON call (call_id) WHERE outcome = 'held';
--- The identical write is decided once in a run, whatever came of it. What was refused before any decision (why) was none.
-CREATE UNIQUE INDEX call_one_write ON call (run_id, tool, args_hash) WHERE class <> 'read' AND why = '';
+-- The identical write is decided once in a run, unless it certainly did not happen. What was refused before any decision
+-- (why) was none.
+CREATE UNIQUE INDEX call_one_write ON call (run_id, tool, args_hash) WHERE class <> 'read' AND why = '' AND outcome <> 'failed';
 
 CREATE TABLE approval (
 	approval_id     TEXT NOT NULL PRIMARY KEY,
