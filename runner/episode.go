@@ -227,9 +227,11 @@ func (e *episode) finishOf(o outcome) store.Finish {
 	if o.contextLost && o.state == store.RunSucceeded {
 		f.Drafts = append(f.Drafts, e.cfg.Notice(e.run, "run.context_lost", nil))
 	}
-	if o.state == store.RunSucceeded {
+	switch o.state {
+	case store.RunSucceeded:
 		f.Drafts = append(f.Drafts, e.cfg.Answer(e.run, o.answer))
-	} else {
+	case store.RunCancelled: // whoever stopped it has been told what was done
+	default:
 		f.Drafts = append(f.Drafts, e.cfg.Notice(e.run, notice(o), nil))
 	}
 	return f
@@ -240,8 +242,6 @@ func notice(o outcome) string {
 	switch o.state {
 	case store.RunTimedOut:
 		return "run.timed_out"
-	case store.RunCancelled:
-		return "run.cancelled"
 	case store.RunInterrupted:
 		return "run.interrupted"
 	}

@@ -62,6 +62,19 @@ func helpers() map[string]func(args []string) int {
 			os.Stdout.Write(append(bytes.Repeat([]byte("x"), n), '\n'))
 			return 0
 		},
+		"launch": func(args []string) int { // is pilder, on the host, with a program that left a daemon
+			s, err := runner.NewSandbox(runner.SandboxConfig{})
+			if err != nil {
+				return 1
+			}
+			p, err := s.Start(context.Background(), runner.Launch{Env: []string{"PATH=/usr/bin"}, Argv: []string{"/bin/bash", "-c",
+				"setsid sleep " + args[0] + " >/dev/null 2>&1 & echo ready; exec sleep " + args[0]}})
+			if err != nil {
+				return 1
+			}
+			_, _ = io.Copy(os.Stdout, p.Stdout)
+			return 0
+		},
 		"sockets": func([]string) int { // which of the three streams are sockets
 			for fd := range 3 {
 				var st syscall.Stat_t

@@ -10,6 +10,10 @@ import (
 	"os/exec"
 )
 
+const fenceABI = 0
+
+func landlockABI() int { return 0 }
+
 // exNotAvailable is EX_CONFIG of sysexits.h.
 const exNotAvailable = 78
 

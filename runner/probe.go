@@ -40,6 +40,10 @@ func (s *Sandbox) Probe(ctx context.Context) (Tier, []Finding) {
 	}
 	found := []Finding{{Check: "tier B", Problem: "agents share pilder's user id and have no memory limit of their own",
 		Remedy: "install the units of deploy/, which give the agents a user id and a cgroup"}}
+	if abi := landlockABI(); abi < fenceABI {
+		found = append(found, Finding{Check: "landlock", Remedy: "run a kernel of Linux 6.12 or later with Landlock among its security modules",
+			Problem: fmt.Sprintf("Landlock is at version %d of %d: an agent's shell commands can reach its own run token and doors", abi, fenceABI)})
+	}
 	if os.Getuid() == 0 {
 		found = append(found, Finding{Check: "root", Problem: "pilder is run by root, whom the limit on processes does not bind",
 			Remedy: "run pilder as a user of its own"})

@@ -174,6 +174,23 @@ func (o *office) write(texts ...string) store.ConversationID {
 	return in[0].Conversation
 }
 
+// stop is the person's /stop.
+func (o *office) stop() {
+	o.t.Helper()
+	o.updates++
+	_, err := o.Receive(o.t.Context(), o.poller, []store.Arrival{{UpdateID: o.updates, Raw: []byte(`{}`), Kind: store.ArrivalControl,
+		From: store.Person{Telegram: o.member.Person.Telegram}, Chat: o.chat()}})
+	if err == nil {
+		_, err = o.Stop(o.t.Context(), store.UpdateRef{Bot: bot, UpdateID: o.updates}, o.member.Person.Telegram, o.chat(),
+			func(store.Stopped) []store.Draft {
+				return []store.Draft{{Company: o.member.Company.ID, Chat: o.chat(), Kind: store.DraftNotice, Notice: "stopped"}}
+			})
+	}
+	if err != nil {
+		o.t.Fatal(err)
+	}
+}
+
 // said is what a person got.
 type said struct{ Text, Notice string }
 
@@ -555,18 +572,7 @@ func TestStopEndsTheRun(t *testing.T) {
 			o.work()
 			work := filepath.Join(o.data, "conversations", string(o.write("hello")), "work")
 			await(t, filepath.Join(work, "waiting"))
-			o.updates++
-			_, err := o.Receive(t.Context(), o.poller, []store.Arrival{{UpdateID: o.updates, Raw: []byte(`{}`), Kind: store.ArrivalControl,
-				From: store.Person{Telegram: o.member.Person.Telegram}, Chat: o.chat()}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, err = o.Stop(t.Context(), store.UpdateRef{Bot: bot, UpdateID: o.updates}, o.member.Person.Telegram, o.chat(), func(store.Stopped) []store.Draft {
-				return []store.Draft{{Company: o.member.Company.ID, Chat: o.chat(), Kind: store.DraftNotice, Notice: "stopped"}}
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			o.stop()
 			if diff := cmp.Diff([]end{c.end}, ends(o.ended(1))); diff != "" {
 				t.Error(diff)
 			}

@@ -205,6 +205,45 @@ func TestNothingOutlivesTheProgram(t *testing.T) {
 	}
 }
 
+func TestNothingOutlivesPilder(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mark := "4714." + regexp.MustCompile(`\D`).ReplaceAllString(folder(t), "")
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	pilder, err := os.StartProcess(exe, []string{exe, "helper", "launch", mark}, &os.ProcAttr{Files: []*os.File{nil, w, os.Stderr}, Env: os.Environ()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	if line, err := bufio.NewReader(r).ReadString('\n'); err != nil || line != "ready\n" {
+		t.Fatal(line, err)
+	}
+	if len(hostProcesses(t, mark)) < 3 { // pilder, bubblewrap, the program
+		t.Fatal("the program does not run")
+	}
+	if err := pilder.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pilder.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		left := hostProcesses(t, mark)
+		if len(left) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("still there: %v", left)
+		}
+	}
+}
+
 func TestFoldersAndFilesOfTheLaunch(t *testing.T) {
 	dir := folder(t)
 	for _, d := range []string{"work", "state", "run", "home/.claude/rules", "cli"} {

@@ -169,6 +169,8 @@ func (e event) reason() string {
 		return "max_turns"
 	case e.Stop == "refusal":
 		return "refused"
+	case strings.Contains(e.resultText(), "output token maximum"): // only the text tells (CLI 2.1.332, measured)
+		return "too_long"
 	case e.Stop == "max_tokens", e.Terminal == "blocking_limit", e.Terminal == "image_error", e.Terminal == "prompt_too_long", e.status() == 413:
 		return "too_long"
 	case e.status() == 401, e.status() == 403:

@@ -159,6 +159,9 @@ func realPath(path string) (string, error) {
 // sandbox is weaker than required.
 func (r *Runner) Run(ctx context.Context) error {
 	found, err := r.box.Ready(ctx)
+	if ctx.Err() != nil {
+		return nil // stopped before it had begun
+	}
 	for _, f := range found {
 		r.cfg.Log.Warn().Str("event", "sandbox.finding").Str("check", f.Check).Str("problem", f.Problem).Str("remedy", f.Remedy).Send()
 	}
