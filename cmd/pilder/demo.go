@@ -25,6 +25,9 @@ import (
 	"pilder/store"
 )
 
+// demoZone is where the demo's company works.
+const demoZone = "America/Argentina/Buenos_Aires"
+
 // demoPerson is somebody one can be in the demo.
 type demoPerson struct {
 	as   string // value of --as
@@ -139,7 +142,14 @@ func startDemo(ctx context.Context, group *errgroup.Group, folder string, o demo
 		return nil, err
 	}
 	var appsURL string
-	d.pipedream = pipedream.New(pipedream.Config{PublicURL: func() string { return appsURL }})
+	zone, err := time.LoadLocation(demoZone)
+	if err != nil {
+		return nil, err
+	}
+	d.pipedream = pipedream.New(pipedream.Config{
+		PublicURL: func() string { return appsURL },
+		Now:       func() time.Time { return time.Now().In(zone) }, // its calendars begin with meetings at office hours there
+	})
 	if appsURL, err = serveStandIn(ctx, group, "127.0.0.1:0", d.pipedream.Handler()); err != nil {
 		return nil, err
 	}
@@ -212,7 +222,7 @@ func serveStandIn(ctx context.Context, group *errgroup.Group, listen string, h h
 // seedDemo makes the demo's company, its people and their connected apps.
 func seedDemo(ctx context.Context, s *store.Store, apps *pipedream.Server) error {
 	company, err := s.CreateCompany(ctx, store.Company{
-		Name: "Empresa", Domains: []string{"empresa.com"}, Zone: "America/Argentina/Buenos_Aires", Lang: "es",
+		Name: "Empresa", Domains: []string{"empresa.com"}, Zone: demoZone, Lang: "es",
 	})
 	if err != nil {
 		return err

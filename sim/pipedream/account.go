@@ -64,7 +64,7 @@ func (s *Server) addAccount(externalUser, app, name string, opts ...AccountOptio
 		sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s\x00%d", externalUser, app, name, same))
 		a.ID = "apn_" + hex.EncodeToString(sum[:5])
 	}
-	a.world = newWorld(app, name, a.made)
+	a.world = newWorld(app, name, s.cfg.Now())
 	s.accounts = append(s.accounts, a)
 	s.marker(a.ID)
 	return a

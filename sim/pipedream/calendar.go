@@ -17,14 +17,14 @@ type calendar struct {
 	serial int
 }
 
-// newCalendar has three events of the next days, the team's planning, and a holiday calendar.
+// newCalendar has three events of the next days, at office hours in now's zone, the team's planning, and a holiday calendar.
 func newCalendar(owner string, now time.Time) *calendar {
 	c := &calendar{owner: owner, events: map[string][]object{}, names: []object{
 		{"id": owner, "summary": "Personal", "primary": true, "accessRole": "owner", "timeZone": "Europe/Madrid"},
 		{"id": "team-calendar@example.com", "summary": "Equipo", "accessRole": "writer", "timeZone": "Europe/Madrid"},
 		{"id": "holidays@example.com", "summary": "Festivos", "accessRole": "reader", "timeZone": "Europe/Madrid"},
 	}}
-	day := now.UTC().Truncate(24 * time.Hour)
+	day := time.Date(now.Year(), now.Month(), now.Day(), 0, 0, 0, 0, now.Location())
 	add := func(cal, title string, days, hour, minutes int, guests ...string) {
 		start := day.AddDate(0, 0, days).Add(time.Duration(hour) * time.Hour)
 		e := c.fresh(now)
