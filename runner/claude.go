@@ -108,6 +108,7 @@ func (r *Runner) environment(key store.Secret, paths Paths) []string {
 		"CLAUDE_CODE_DISABLE_AUTO_MEMORY=1",
 		"ENABLE_TOOL_SEARCH=true", // names at the start, schemas on demand
 		"MCP_TOOL_TIMEOUT="+strconv.Itoa(toolTimeout),
+		"BASH_MAX_TIMEOUT_MS=300000", // a command ends by its own limit before ToolTimeout ends the run
 		"CLAUDE_CODE_MAX_RETRIES=3",
 		"API_TIMEOUT_MS=120000",                                                               // until the first byte; without it a silent API costs six minutes an attempt
 		"DISABLE_AUTOUPDATER=1", "DISABLE_UPDATES=1", "CLAUDE_CODE_STARTUP_FAILURE_RESULTS=1", // documented

@@ -243,6 +243,28 @@ cd /work && git init -q . && echo x >f && git add f && echo "git works"; id -u`
 	o.clean()
 }
 
+func TestTheRealCLIWithoutASandboxHasItsDoorsOnly(t *testing.T) {
+	o, model := realOffice(t, use("app please", "mcp__pilder__app-read"))
+	o.box = runner.SandboxConfig{Unsandboxed: true, AcceptUnsandboxed: true}
+	o.work()
+	o.write("app please")
+	if diff := cmp.Diff([]said{{Text: "from app-read"}}, o.read(1)); diff != "" {
+		t.Errorf("%s\n%s", diff, o.log)
+	}
+	first := model.Requests()[0]
+	if diff := cmp.Diff([]string{"ToolSearch", "mcp__pilder__everyday"}, first.Tools); diff != "" || !strings.Contains(string(first.Body), "MARK-HOME") {
+		t.Errorf("tools at once, or the house's file is missing (-want +got):\n%s", diff)
+	}
+	o.writeIn(store.Chat{ID: -5}, "app please")
+	if diff := cmp.Diff([]said{{Notice: "run.not_ready"}}, o.read(1)); diff != "" {
+		t.Errorf("in a group: %s", diff)
+	}
+	if started := o.log.lines("run.started"); len(started) != 2 || started[0]["unsandboxed"] != true {
+		t.Errorf("not marked: %v", started)
+	}
+	o.clean()
+}
+
 func TestTheRealCLIFailsKindly(t *testing.T) {
 	for claim, c := range map[string]struct {
 		fault anthropic.Fault

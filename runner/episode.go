@@ -44,6 +44,9 @@ func (e *episode) play(ctx context.Context) outcome {
 	if turnText(e.run) == "" {
 		return outcome{state: store.RunSucceeded, reason: "empty"}
 	}
+	if e.box.Unsandboxed() && !e.run.Chat.Private {
+		return outcome{state: store.RunFailed, reason: "unsandboxed"} // not for whoever is in a group
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, e.cfg.RunTimeout, errRunTimeout)
 	defer cancel()
 	o := e.process(ctx, false)
@@ -87,9 +90,9 @@ func (e *episode) process(ctx context.Context, fresh bool) outcome {
 	o := d.talk(watched)
 	success := o.state == store.RunSucceeded
 	if !success {
-		e.ended(d.end(false)) // first the process, then its doors: a call under way ends as it will, and is recorded
+		e.leftover(d.end(false)) // first the process, then its doors: a call under way ends as it will, and is recorded
 	}
-	e.ended(shut.close())
+	e.leftover(shut.close())
 	if success {
 		e.ends = append(e.ends, func() error { return d.end(true) })
 	} else {
@@ -128,13 +131,13 @@ func (e *episode) start(ctx context.Context, fresh bool) (*dialogue, *doors, err
 // end ends what is left of the episode's processes.
 func (e *episode) end() {
 	for i := len(e.ends) - 1; i >= 0; i-- {
-		e.ended(e.ends[i]())
+		e.leftover(e.ends[i]())
 	}
 	e.ends = nil
 }
 
-// ended logs what could not be ended properly; there is nobody to return it to who could do more.
-func (e *episode) ended(err error) {
+// leftover logs what could not be ended properly; there is nobody to return it to who could do more.
+func (e *episode) leftover(err error) {
 	if err != nil {
 		e.cfg.Log.Error().Str("event", "run.leftover").Str("run", string(e.run.ID)).Err(err).Send()
 	}
@@ -250,7 +253,7 @@ func notice(o outcome) string {
 		return "run.busy"
 	case "too_long":
 		return "run.too_long"
-	case "model_auth", "model_unknown", "sandbox", "cli_missing", "cli_version", "cli_refused", reasonNoTools, "door":
+	case "model_auth", "model_unknown", "sandbox", "cli_missing", "cli_version", "cli_refused", reasonNoTools, "door", "unsandboxed":
 		return "run.not_ready"
 	}
 	return "run.failed"

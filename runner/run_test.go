@@ -157,14 +157,16 @@ func (o *office) work() {
 func (o *office) chat() store.Chat { return store.Chat{ID: o.member.Person.Telegram, Private: true} }
 
 // write stores messages of the person, all at once.
-func (o *office) write(texts ...string) store.ConversationID {
+func (o *office) write(texts ...string) store.ConversationID { return o.writeIn(o.chat(), texts...) }
+
+func (o *office) writeIn(chat store.Chat, texts ...string) store.ConversationID {
 	o.t.Helper()
 	var arrivals []store.Arrival
 	for _, text := range texts {
 		o.updates++
 		arrivals = append(arrivals, store.Arrival{
 			UpdateID: o.updates, Raw: []byte(`{}`), Kind: store.ArrivalMessage, From: store.Person{Telegram: o.member.Person.Telegram},
-			Chat: o.chat(), Telegram: 1000 + o.updates, Text: text,
+			Chat: chat, Telegram: 1000 + o.updates, Text: text,
 		})
 	}
 	in, err := o.Receive(o.t.Context(), o.poller, arrivals)
@@ -326,7 +328,7 @@ func TestWhatBecomesOfATurn(t *testing.T) {
 		"answers and never exits":            {nil, said{Text: "here I am"}, end{store.RunSucceeded, "ok"}},
 		"answers and leaves a daemon":        {nil, said{Text: "done"}, end{store.RunSucceeded, "ok"}},
 		"without pilder at first":            {nil, said{Text: "at last"}, end{store.RunSucceeded, "ok"}},
-		"works long in a tool":               {func(cfg *runner.Config) { cfg.IdleTimeout = 700 * time.Millisecond }, said{Text: "done"}, end{store.RunSucceeded, "ok"}},
+		"works long in a tool":               {func(cfg *runner.Config) { cfg.IdleTimeout = 10 * time.Second }, said{Text: "done"}, end{store.RunSucceeded, "ok"}},
 
 		"without pilder":       {nil, said{Notice: "run.not_ready"}, end{store.RunFailed, "tools_missing"}},
 		"another version":      {nil, said{Notice: "run.not_ready"}, end{store.RunFailed, "cli_version"}},
@@ -335,7 +337,10 @@ func TestWhatBecomesOfATurn(t *testing.T) {
 		"a cut result":         {nil, said{Notice: "run.failed"}, end{store.RunFailed, "no_result"}},
 		"hangs at the start":   {quick, said{Notice: "run.timed_out"}, end{store.RunTimedOut, "idle"}},
 		"hangs in a tool":      {quick, said{Notice: "run.timed_out"}, end{store.RunTimedOut, "idle"}},
-		"talks for ever": {func(cfg *runner.Config) { quick(cfg); cfg.RunTimeout = 1500 * time.Millisecond },
+		"talks for ever": {func(cfg *runner.Config) {
+			quick(cfg)
+			cfg.IdleTimeout, cfg.RunTimeout = patience, 1500*time.Millisecond
+		},
 			said{Notice: "run.timed_out"}, end{store.RunTimedOut, "time"}},
 
 		"busy":          {nil, said{Notice: "run.busy"}, end{store.RunFailed, "busy"}},
@@ -468,7 +473,7 @@ func TestProcessIsStartedWithTheGoldenLaunch(t *testing.T) {
 		"--tools=Bash,Read,Skill,ToolSearch", "--dangerously-skip-permissions", "--session-id=UUID",
 	}
 	wantEnv := []string{
-		"ANTHROPIC_API_KEY=PROCESSKEY", "ANTHROPIC_BASE_URL=http://127.0.0.1:7001", "API_TIMEOUT_MS=120000",
+		"ANTHROPIC_API_KEY=PROCESSKEY", "ANTHROPIC_BASE_URL=http://127.0.0.1:7001", "API_TIMEOUT_MS=120000", "BASH_MAX_TIMEOUT_MS=300000",
 		"CLAUDE_CODE_DISABLE_AUTO_MEMORY=1", "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS=1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1",
 		"CLAUDE_CODE_MAX_RETRIES=3", "CLAUDE_CODE_PROJECT_DIR_NAME=conv", "CLAUDE_CODE_PROVIDER_MANAGED_BY_HOST=1",
 		"CLAUDE_CODE_SHELL_PREFIX=/opt/pilder/pilder-sh", "CLAUDE_CODE_STARTUP_FAILURE_RESULTS=1", "CLAUDE_CONFIG_DIR=/state",

@@ -168,7 +168,7 @@ func scripts() map[string]func(a *actor) int {
 			a.hear()
 			a.init("connected")
 			a.assistant(object{"type": "tool_use", "id": "t1", "name": "mcp__pilder__x"})
-			time.Sleep(1500 * time.Millisecond) // what the test is about: longer than the idle time, within the tool's
+			time.Sleep(12 * time.Second) // what the test is about: longer than the idle time, within the tool's
 			a.say(object{"type": "user", "message": object{"content": []object{{"type": "tool_result", "tool_use_id": "t1"}}}})
 			a.result("done", nil)
 			return a.leave()
