@@ -239,15 +239,22 @@ func (s *Store) endLeftover(ctx context.Context, tx *sql.Tx, c ConversationID) e
 	if err != nil {
 		return err
 	}
-	if row.wished {
-		return s.endRun(ctx, tx, row, RunCancelled, Finish{State: RunInterrupted})
-	}
 	if row.instance != s.instance {
 		if err := s.loseCalls(ctx, tx, row); err != nil {
 			return err
 		}
 	}
-	return s.endInterrupted(ctx, tx, row, Finish{Reason: "worker_died"})
+	if !row.wished {
+		return s.endInterrupted(ctx, tx, row, Finish{Reason: "worker_died"})
+	}
+	if err := s.endRun(ctx, tx, row, RunCancelled, Finish{State: RunInterrupted}); err != nil {
+		return err
+	}
+	effects, err := s.effects(ctx, tx, row.id)
+	if err != nil {
+		return err
+	}
+	return s.tellInterrupted(ctx, tx, row, "", effects)
 }
 
 // endInterrupted decides what becomes of a turn whose run did not come to its end. The turn is taken up once more if nothing
@@ -292,7 +299,8 @@ func (s *Store) endInterrupted(ctx context.Context, tx *sql.Tx, r runRow, f Fini
 	return s.tellInterrupted(ctx, tx, r, notice, effects)
 }
 
-// tellInterrupted says what became of an interrupted run, and which calls nobody knows the outcome of.
+// tellInterrupted says what became of an interrupted run, unless notice is empty, and which calls nobody knows the outcome
+// of.
 func (s *Store) tellInterrupted(ctx context.Context, tx *sql.Tx, r runRow, notice string, effects []CallView) error {
 	m, err := membership(ctx, tx, `m.company_id = $1 AND m.membership_id = $2`, r.company, r.membership)
 	if err != nil {
@@ -311,8 +319,11 @@ func (s *Store) tellInterrupted(ctx context.Context, tx *sql.Tx, r runRow, notic
 			drafts = append(drafts, u)
 		}
 	}
-	d.Args = map[string]string{"done": strings.Join(done, ", ")}
-	return s.sayOf(ctx, tx, r, append([]Draft{d}, drafts...))
+	if notice != "" {
+		d.Args = map[string]string{"done": strings.Join(done, ", ")}
+		drafts = append([]Draft{d}, drafts...)
+	}
+	return s.sayOf(ctx, tx, r, drafts)
 }
 
 // effects are the calls of a run that changed something, may have, or may still once somebody presses a button.

@@ -89,6 +89,7 @@ func rows(t *testing.T, driver, query string, n int) [][]string {
 func ask(t *testing.T, url, query string, n int, args ...any) [][]string {
 	t.Helper()
 	db := behind(t, url)
+	defer db.Close()
 	rows, err := db.QueryContext(t.Context(), query, args...)
 	if err != nil {
 		t.Fatal(err)
