@@ -261,12 +261,8 @@ func ends(runs []store.RunView) []end {
 func (o *office) clean() {
 	o.t.Helper()
 	o.stopWork()
-	if left := hostProcesses(o.t, "--mcp-config=/run/pilder"); len(left) > 0 && !o.t.Failed() {
-		for _, p := range left {
-			if strings.Contains(p, o.data) {
-				o.t.Errorf("still there: %s", p)
-			}
-		}
+	if left := o.processes(); len(left) > 0 {
+		o.t.Errorf("processes left: %v", left)
 	}
 	left, err := os.ReadDir(filepath.Join(o.data, "runs"))
 	if err != nil || len(left) > 0 {
@@ -275,6 +271,19 @@ func (o *office) clean() {
 	if strings.Contains(o.log.String(), "canary") || strings.Contains(o.log.String(), "token-of-") {
 		o.t.Errorf("the log tells too much: %s", o.log)
 	}
+}
+
+// processes lists the host's processes that have a folder of this office mounted: those inside its sandboxes.
+func (o *office) processes() []string {
+	o.t.Helper()
+	all, err := filepath.Glob("/proc/[0-9]*/mountinfo")
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	return slices.DeleteFunc(all, func(path string) bool {
+		text, err := os.ReadFile(path)
+		return err != nil || !strings.Contains(string(text), o.data+"/conversations/")
+	})
 }
 
 // logBook keeps what was logged.

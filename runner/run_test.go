@@ -287,6 +287,9 @@ func TestStopEndsTheRun(t *testing.T) {
 			o.work()
 			work := filepath.Join(o.data, "conversations", string(o.write("hello")), "work")
 			await(t, filepath.Join(work, "waiting"))
+			if len(o.processes()) == 0 {
+				t.Error("the run has no process: nothing after this would show one")
+			}
 			o.stop()
 			if diff := cmp.Diff([]end{c.end}, ends(o.ended(1))); diff != "" {
 				t.Error(diff)
