@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -22,13 +23,6 @@ import (
 
 // patience is how long a step of a browser test may take on a machine that is busy with other things.
 const patience = 2 * time.Minute
-
-// performed is a line of the Pipedream stand-in's ledger.
-type performed struct {
-	Key          string         `json:"key"`
-	ExternalUser string         `json:"external_user_id"`
-	Props        map[string]any `json:"props"`
-}
 
 // TestAPersonAsksForAMeetingInTheBrowser is the demo as a person uses it: open the page, write, see the typing sign, read
 // the answer. The ledger shows that it happened exactly once, for exactly that person.
@@ -55,15 +49,113 @@ func TestAPersonAsksForAMeetingInTheBrowser(t *testing.T) {
 		t.Errorf("the answer does not tell the time of the meeting: %q", answer)
 	}
 
-	var ledger []performed
-	demo.get(t, demo.Pipedream+"/_sim/ledger", &ledger)
+	if diff := cmp.Diff([]string{"google_calendar-create-event"}, demo.performed(t)); diff != "" {
+		t.Errorf("performed (-want +got):\n%s", diff)
+	}
+}
+
+// TestSomebodyNewConnectsAnAppAndUsesIt walks the whole connect flow: the agent offers the link in the person's own chat,
+// pilder's page leads to the provider's, and the account counts only when the person has said in their chat that it is
+// theirs.
+func TestSomebodyNewConnectsAnAppAndUsesIt(t *testing.T) {
+	demo := startDemo(t)
+	page := openPage(t, demo.Telegram+"/?who=1004")
+	do(t, page, "ask", chromedp.WaitVisible("#composer"),
+		chromedp.SendKeys("#composer", "guardame una reunión mañana a las 10"), chromedp.Click("#send"),
+		chromedp.WaitVisible(`.message button[data-url*="/connect/"]`))
+	link := read(t, page, chromedp.Evaluate[string](`document.querySelector('.message button[data-url*="/connect/"]').dataset.url`))
+
+	do(t, page, "pilder's page", chromedp.Navigate(link), wait(`document.querySelector("form button")`))
+	title := read(t, page, chromedp.Evaluate[string](`document.body.innerText`))
+	for _, part := range []string{"Google Calendar", "Nico", "Empresa"} {
+		if !strings.Contains(title, part) {
+			t.Errorf("the page does not say %q: %s", part, title)
+		}
+	}
+	do(t, page, "provider's page", script(`document.querySelector("form button").click()`), wait(`document.querySelector("[name=name]")`),
+		script(`document.querySelector("[name=name]").value = "nico@empresa.com"; document.querySelector("[value=connect]").click()`),
+		wait(`location.pathname.startsWith("/connect/done/")`))
+
+	const mine = `.message button[data-label="Sí, es mía"]`
+	do(t, page, "the card", chromedp.Navigate(demo.Telegram+"/?who=1004"), chromedp.WaitVisible(mine))
+	if card := read(t, page, chromedp.Text(`.message:has(button[data-label="Sí, es mía"]) .text`)); !strings.Contains(card, "nico@empresa.com") {
+		t.Errorf("the card does not name the account: %q", card)
+	}
+	do(t, page, "confirm", chromedp.Click(mine), waitText("Listo, cuenta conectada"))
+	do(t, page, "ask again", chromedp.SendKeys("#composer", "guardame una reunión mañana a las 10"), chromedp.Click("#send"),
+		waitText("de 10:00 a 10:30"))
+	if diff := cmp.Diff([]string{"google_calendar-create-event"}, demo.performed(t)); diff != "" {
+		t.Errorf("performed (-want +got):\n%s", diff)
+	}
+}
+
+// TestAnApproverPressesAndTheMailGoesOutOnce shows a hold to the end: nothing is sent before the press, exactly the frozen
+// mail after it, and both chats hear of it.
+func TestAnApproverPressesAndTheMailGoesOutOnce(t *testing.T) {
+	demo := startDemo(t)
+	page := openPage(t, demo.Telegram+"/?who=1001")
+	do(t, page, "ask", chromedp.WaitVisible("#composer"),
+		chromedp.SendKeys("#composer", "mandale un correo a juan@otra.com diciendo nos vemos el lunes"), chromedp.Click("#send"),
+		waitText("Pendiente de aprobación: el destinatario es externo a la empresa. No se envió."))
+	if diff := cmp.Diff([]string{}, demo.performed(t)); diff != "" {
+		t.Errorf("performed before the press (-want +got):\n%s", diff)
+	}
+	const approve = `.message button[data-label*="Aprobar"]`
+	do(t, page, "the card", chromedp.Navigate(demo.Telegram+"/?who=1002"), chromedp.WaitVisible(approve))
+	card := read(t, page, chromedp.Text(`.message:has(button[data-label*="Aprobar"])`))
+	for _, part := range []string{"juan@otra.com", "nos vemos el lunes", "Ana"} {
+		if !strings.Contains(card, part) {
+			t.Errorf("the card does not show %q: %s", part, card)
+		}
+	}
+	do(t, page, "press", chromedp.Click(approve))
+	do(t, page, "the outcome", chromedp.Navigate(demo.Telegram+"/?who=1001"), waitText("Hecho"))
+	if diff := cmp.Diff([]string{"gmail-send-email"}, demo.performed(t)); diff != "" {
+		t.Errorf("performed (-want +got):\n%s", diff)
+	}
+}
+
+// waitText waits until the page shows a text.
+func waitText(text string) chromedp.Action[chromedp.Void] {
+	quoted, _ := json.Marshal(text)
+	return wait(`document.body.innerText.includes(` + string(quoted) + `)`)
+}
+
+// wait waits until an expression is true. It asks the page itself, whatever page that is by now: a click may lead to another
+// site, and what was asked of the page before is lost with it.
+func wait(expression string) chromedp.Action[chromedp.Void] {
+	return func(ctx context.Context, target *chromedp.Target) (chromedp.Void, error) {
+		for {
+			ok, err := chromedp.Evaluate[bool](`!!(document.body && (`+expression+`))`)(ctx, target)
+			if ok && err == nil {
+				return chromedp.Void{}, nil
+			}
+			select {
+			case <-ctx.Done():
+				return chromedp.Void{}, fmt.Errorf("never true: %s (%v): %w", expression, err, ctx.Err())
+			case <-time.After(50 * time.Millisecond): // the browser is an outside process
+			}
+		}
+	}
+}
+
+// script runs statements in the page and does not wait for what they lead to.
+func script(statements string) chromedp.Action[chromedp.Void] {
+	return chromedp.Evaluate[chromedp.Void](`void setTimeout(() => {` + statements + `})`)
+}
+
+// performed gives the keys of the ledger, in order.
+func (d runningDemo) performed(t *testing.T) []string {
+	t.Helper()
+	var ledger []struct {
+		Key string `json:"key"`
+	}
+	d.get(t, d.Pipedream+"/_sim/ledger", &ledger)
 	keys := []string{}
 	for _, p := range ledger {
 		keys = append(keys, p.Key)
 	}
-	if diff := cmp.Diff([]string{"google_calendar-create-event"}, keys); diff != "" {
-		t.Errorf("performed (-want +got):\n%s", diff)
-	}
+	return keys
 }
 
 // runningDemo is a demo process and where its stand-ins are.
