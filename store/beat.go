@@ -32,6 +32,9 @@ const (
 // Serve verb has returned: its turns are drained under this process's name. ErrFenced ends it early.
 func (s *Store) Run(ctx context.Context) error {
 	if err := s.beat(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
 		return err
 	}
 	// The loops outlive ctx for as long as something is served.

@@ -192,6 +192,11 @@ func (l *loop) check(t *testing.T) {
 			t.Errorf("%s: %d", what, n)
 		}
 	}
+	for _, line := range l.lines(t, "log") { // it would hide that a wake-up was lost
+		if strings.Contains(line, "store.swept") {
+			t.Errorf("the sweeper was needed: %s", line)
+		}
+	}
 	l.checkAgents(t)
 	for _, log := range []string{"effects", "sent"} {
 		seen := map[string]bool{}

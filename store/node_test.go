@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
 	"pilder/policy"
@@ -98,7 +99,15 @@ func playNode() error {
 	}
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer cancel()
-	s, err := store.Open(ctx, store.Config{URL: sc.URL, Key: store.NewSecret(os.Getenv("PILDER_TEST_KEY")), BeatTTL: sc.TTL})
+	log, err := os.OpenFile(filepath.Join(sc.Logs, "log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	s, err := store.Open(ctx, store.Config{URL: sc.URL, Key: store.NewSecret(os.Getenv("PILDER_TEST_KEY")), BeatTTL: sc.TTL, Log: zerolog.New(log)})
+	if ctx.Err() != nil {
+		return nil // told to stop before it began
+	}
 	if err != nil {
 		return err
 	}
@@ -236,6 +245,11 @@ func (n *node) work(ctx context.Context, r store.Run) (store.RunState, error) {
 	if err := n.ChildStarted(ctx, r); err != nil {
 		return n.cut(ctx, err)
 	}
+	if dice.IntN(3) == 0 { // early, so that many a kill comes after it
+		if err := n.effect(ctx, r); err != nil {
+			return n.cut(ctx, err)
+		}
+	}
 	ended := make(chan error, 1)
 	go func() { // reads until the agent is gone
 		line, err := bufio.NewReader(said).ReadString('\n')
@@ -252,11 +266,6 @@ func (n *node) work(ctx context.Context, r store.Run) (store.RunState, error) {
 	case err := <-ended:
 		if err != nil {
 			return "", err
-		}
-	}
-	if dice.IntN(3) == 0 {
-		if err := n.effect(ctx, r); err != nil {
-			return n.cut(ctx, err)
 		}
 	}
 	return store.RunSucceeded, nil

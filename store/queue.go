@@ -224,6 +224,9 @@ func (s *Store) ServeApproved(ctx context.Context, max int, execute func(ctx con
 // serve runs a client until ctx ends, and then gives its work at most drain.
 func (s *Store) serve(ctx context.Context, client *river.Client[*sql.Tx], drain time.Duration) error {
 	if err := s.beat(ctx); err != nil { // before anything is taken under this name
+		if ctx.Err() != nil {
+			return nil
+		}
 		return err
 	}
 	s.beginServing()
