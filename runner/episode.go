@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"pilder/store"
 )
 
@@ -259,9 +261,22 @@ func notice(o outcome) string {
 	return "run.failed"
 }
 
-func (e *episode) logFinished(state store.RunState, f store.Finish) {
+// logFinished is the line an operator reads about a run. Delivery is from the answer's being known to its being committed in
+// the outbox; how long the network then took stands in reply.sent and in `pilder runs show`.
+func (e *episode) logFinished(state store.RunState, f store.Finish, delivery time.Duration) {
 	e.event("run.finished", e.run).Str("state", string(state)).Str("reason", f.Reason).Int("turns", f.Turns).
-		Int64("tokens_in", f.Tokens.Input+f.Tokens.CacheRead+f.Tokens.CacheWrite).Int64("tokens_out", f.Tokens.Output).
-		Float64("cost_usd", f.CostUSD).Int64("ms_spawn", f.Stages.Spawn).Int64("ms_first_token", f.Stages.FirstToken).
-		Int64("ms_tools", f.Stages.Tools).Int64("ms_total", f.Stages.Total).Send()
+		Dict("tokens", zerolog.Dict().Int64("input", f.Tokens.Input).Int64("output", f.Tokens.Output).
+			Int64("cache_read", f.Tokens.CacheRead).Int64("cache_write", f.Tokens.CacheWrite)).
+		Float64("cost_usd", f.CostUSD).
+		Dict("ms", zerolog.Dict().Int64("queue", e.waited().Milliseconds()).Int64("spawn", f.Stages.Spawn).
+			Int64("first_token", f.Stages.FirstToken).Int64("tools", f.Stages.Tools).
+			Int64("delivery", delivery.Milliseconds()).Int64("total", f.Stages.Total)).Send()
+}
+
+// waited is how long the turn's first message waited for its run.
+func (e *episode) waited() time.Duration {
+	if len(e.run.Messages) == 0 {
+		return 0
+	}
+	return e.run.Started.Sub(e.run.Messages[0].Received)
 }

@@ -206,11 +206,12 @@ func (r *Runner) take(ctx context.Context, t store.Turn, spaces *workspaces) err
 // finish commits how the run ended, again and again until it is committed or the run is somebody else's.
 func (r *Runner) finish(ctx context.Context, t store.Turn, e *episode, o outcome) error {
 	f := e.finishOf(o)
+	known := r.cfg.Now()
 	for {
 		state, err := r.store.FinishRun(context.WithoutCancel(ctx), t, e.run, f)
 		switch {
 		case err == nil:
-			e.logFinished(state, f)
+			e.logFinished(state, f, r.cfg.Now().Sub(known))
 			return nil
 		case errors.Is(err, store.ErrLost) || ctx.Err() != nil || r.cfg.Now().After(e.run.Expires):
 			return err // the store has tried for a minute each time

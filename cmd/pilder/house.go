@@ -147,6 +147,9 @@ func (h *house) buildRunner(ctx context.Context) error {
 	if h.doors, err = model.New(model.Config{URL: strings.TrimSuffix(h.cfg.ModelURL, "/"), Key: h.cfg.ModelKey, Prices: prices(), Log: h.log}); err != nil {
 		return err
 	}
+	if err := verifyBinary(claudePath(h.cfg), configs.CLI().BinarySHA256); err != nil {
+		return machineError("%w; run: pilder cli fetch", err)
+	}
 	box, err := newSandbox(h.cfg, h.options.acceptUnsandboxed)
 	if err != nil {
 		return machineError("%w", err)
@@ -164,7 +167,7 @@ func (h *house) buildRunner(ctx context.Context) error {
 		Log: h.log,
 	}, h.store, box)
 	if err != nil {
-		return machineError("%w; is the CLI there? (pilder cli fetch)", err)
+		return machineError("%w", err)
 	}
 	return nil
 }
