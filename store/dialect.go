@@ -56,15 +56,6 @@ func postgresDialect() dialect {
 	}
 }
 
-// isDuplicate tells whether a unique index refused a row.
-func isDuplicate(err error) bool {
-	var lite *sqlite.Error
-	if errors.As(err, &lite) {
-		return lite.Code() == sqlite3.SQLITE_CONSTRAINT_UNIQUE || lite.Code() == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY
-	}
-	return pgCode(err) == "23505"
-}
-
 // isContention tells whether a transaction lost against another one and was certainly rolled back: trying it again is
 // right.
 func isContention(err error) bool {

@@ -28,6 +28,7 @@ func TestNothingIsLostOrDoubledUnderKills(t *testing.T) {
 	seed := uint64(number(t, "PILDER_SEED", int(time.Now().UnixNano()%1_000_000)))
 	for kind, nodes := range map[string]int{"sqlite": 1, "postgres": 2} {
 		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
 			t.Logf("seed %d, %d kills", seed, kills)
 			l := newLoop(t, kind, seed, 200*kills/6)
 			l.kill(t, nodes, kills)

@@ -35,7 +35,7 @@ func lockFile(path, holder string) (*os.File, error) {
 		}
 		return nil, &LockedError{Path: strings.TrimSuffix(path, ".lock"), Holder: strings.TrimSpace(string(text))}
 	}
-	if err := f.Truncate(0); err == nil {
+	if err = f.Truncate(0); err == nil {
 		_, err = f.WriteAt([]byte(holder+"\n"), 0)
 	}
 	if err != nil {

@@ -36,10 +36,11 @@ type script struct {
 	People  []int64 // Telegram ids of members
 }
 
+const loopBot store.BotID = 99
+
 const (
-	loopBot   store.BotID = 99
-	loopChats             = 5
-	loopFD                = 3 // held by every process of a node: the harness sees it closed when all of them are gone
+	loopChats = 5
+	loopFD    = 3 // held by every process of a node: the harness sees it closed when all of them are gone
 )
 
 func readScript() (script, error) {

@@ -144,9 +144,19 @@ func (s *Store) MarkSending(ctx context.Context, p Poller, id ReplyID) error {
 		WHERE reply_id = $1 AND bot_id IN ($2, 0) AND state = 'queued'`)
 }
 
-// MarkSent records the message id that Telegram gave.
+// MarkSent records the message id that Telegram gave, and with a run's first reply how long its delivery took.
 func (s *Store) MarkSent(ctx context.Context, p Poller, id ReplyID, message int64) error {
-	return s.mark(ctx, p, id, s.tx, `UPDATE reply SET state = 'sent', sent_id = $3, ended_ms = $4
+	inOne := func(ctx context.Context, f func(tx *sql.Tx) error) error {
+		return s.tx(ctx, func(tx *sql.Tx) error {
+			if err := f(tx); err != nil {
+				return err
+			}
+			_, err := tx.ExecContext(ctx, `UPDATE run SET ms_delivery = $2 - ended_ms
+				WHERE run_id = (SELECT run_id FROM reply WHERE reply_id = $1) AND ended_ms > 0 AND ended_ms < $2 AND ms_delivery = 0`, id, s.now())
+			return err
+		})
+	}
+	return s.mark(ctx, p, id, inOne, `UPDATE reply SET state = 'sent', sent_id = $3, ended_ms = $4
 		WHERE reply_id = $1 AND bot_id = $2 AND state = 'sending'`, message, s.now())
 }
 

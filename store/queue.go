@@ -290,11 +290,11 @@ func (s *Store) isStopping() bool {
 	return s.stopping
 }
 
-// turn gives the job this process works on.
+// turn gives the job this process works on, unless it has given its work up.
 func (s *Store) turn(job int64) (*liveTurn, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if l := s.live[job]; l != nil {
+	if l := s.live[job]; l != nil && !s.fenced {
 		return l, nil
 	}
 	return nil, fmt.Errorf("job %d is not served here: %w", job, ErrLost)
