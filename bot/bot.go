@@ -168,14 +168,14 @@ func (b *Bot) Run(ctx context.Context) error {
 		switch {
 		case errors.As(err, &held):
 			if held.Owner != said {
-				b.cfg.Log.Warn().Str("event", "bot.held").Str("owner", held.Owner).Msg("")
+				b.cfg.Log.Warn().Str("event", "bot.held").Str("owner", held.Owner).Send()
 				said = held.Owner
 			}
 			rest(ctx, b.cfg.LeaseTTL/3)
 			continue
 		case err != nil:
 			if ctx.Err() == nil {
-				b.cfg.Log.Error().Str("event", "bot.lease_failed").Err(err).Msg("")
+				b.cfg.Log.Error().Str("event", "bot.lease_failed").Err(err).Send()
 			}
 			rest(ctx, b.cfg.LeaseTTL/3)
 			continue
@@ -188,29 +188,27 @@ func (b *Bot) Run(ctx context.Context) error {
 
 // session is the time during which this process holds the bot. It ends with ctx or with the lease.
 func (b *Bot) session(ctx context.Context, p store.Poller) {
-	b.cfg.Log.Info().Str("event", "bot.started").Int64("bot", int64(b.id)).Msg("")
+	b.cfg.Log.Info().Str("event", "bot.started").Int64("bot", int64(b.id)).Send()
 	g, sctx := errgroup.WithContext(ctx)
-	lost, lose := context.WithCancel(context.WithoutCancel(ctx)) // ends with the lease only, so that the sender can drain
 	g.Go(func() error { return b.renew(sctx, p) })
 	g.Go(func() error { return b.poll(sctx, p) })
 	g.Go(func() error { return b.control(sctx) })
-	g.Go(func() error { return b.send(sctx, lost, p) })
+	g.Go(func() error { return b.send(sctx, p) })
 	g.Go(func() error { return b.typeSigns(sctx) })
 	err := g.Wait()
-	lose()
 	if errors.Is(err, store.ErrLost) {
-		b.cfg.Log.Warn().Str("event", "bot.lease_lost").Msg("")
+		b.cfg.Log.Warn().Str("event", "bot.lease_lost").Send()
 		rest(ctx, time.Second)
 		return
 	}
 	if ctx.Err() == nil {
-		b.cfg.Log.Error().Str("event", "bot.session_ended").Err(err).Msg("")
+		b.cfg.Log.Error().Str("event", "bot.session_ended").Err(err).Send()
 		rest(ctx, time.Second)
 	}
 	release, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	if err := b.store.ReleasePoller(release, p); err != nil && !errors.Is(err, store.ErrLost) {
-		b.cfg.Log.Warn().Str("event", "bot.release_failed").Err(err).Msg("")
+		b.cfg.Log.Warn().Str("event", "bot.release_failed").Err(err).Send()
 	}
 }
 
@@ -224,7 +222,7 @@ func (b *Bot) renew(ctx context.Context, p store.Poller) error {
 			return store.ErrLost
 		case err != nil:
 			if ctx.Err() == nil {
-				b.cfg.Log.Warn().Str("event", "bot.lease_failed").Err(err).Msg("")
+				b.cfg.Log.Warn().Str("event", "bot.lease_failed").Err(err).Send()
 			}
 		case q.Fence != p.Fence:
 			return store.ErrLost
@@ -233,7 +231,8 @@ func (b *Bot) renew(ctx context.Context, p store.Poller) error {
 	return ctx.Err()
 }
 
-// aside runs a call whose failure changes nothing, at most 16 at a time. Run waits for them.
+// aside runs a call whose failure changes nothing, at most 16 at a time. Run waits for them. One that should be made even
+// while the process ends is given a context that does not.
 func (b *Bot) aside(ctx context.Context, timeout time.Duration, f func(ctx context.Context)) {
 	select {
 	case b.sides <- struct{}{}:
@@ -243,7 +242,7 @@ func (b *Bot) aside(ctx context.Context, timeout time.Duration, f func(ctx conte
 	b.side.Add(1)
 	go func() {
 		defer func() { <-b.sides; b.side.Done() }()
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
 		f(ctx)
 	}()

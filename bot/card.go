@@ -152,6 +152,9 @@ func (b *Bot) fields(lang string, a store.Approval) []field {
 
 // value writes an argument for people: text as it is, a list of one-line texts one below the other, all else as JSON.
 func value(raw json.RawMessage) string {
+	if null := bytes.TrimSpace(raw); string(null) == "null" {
+		return "null"
+	}
 	var s string
 	if json.Unmarshal(raw, &s) == nil {
 		return visible(s)
@@ -188,7 +191,7 @@ func visible(s string) string {
 			b.WriteRune(r)
 		case r == '\r':
 			b.WriteString("⟦CR⟧")
-		case unseen(r), r >= 0x200C && r <= 0x200F, r >= 0xE0020 && r <= 0xE007F, r == 0x2800, r == 0x3164, r == 0x115F, r == 0x1160, r == 0xFFA0, r == 0x34F, r == 0x61C:
+		case unseen(r), r >= 0x200C && r <= 0x200F, r >= 0xE0020 && r <= 0xE007F, unprinted(r), r == 0x34F, r == 0x61C:
 			fmt.Fprintf(&b, "⟦U+%04X⟧", r)
 		default:
 			b.WriteRune(r)

@@ -47,6 +47,7 @@ type unsureError struct {
 	Method string
 	Status int // HTTP status, 0 when none came
 	Cause  error
+	body   []byte // of errNotJSON, its beginning; never logged
 }
 
 func (e *unsureError) Error() string {
@@ -104,17 +105,17 @@ func (c *client) Do(req *http.Request) (*http.Response, error) {
 		if err = c.clean(err); !out.Load() {
 			return nil, &notSentError{method, err}
 		}
-		return nil, &unsureError{method, 0, err}
+		return nil, &unsureError{Method: method, Cause: err}
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
 	switch {
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return nil, &unsureError{method, resp.StatusCode, errCut}
+		return nil, &unsureError{Method: method, Status: resp.StatusCode, Cause: errCut}
 	case err != nil:
-		return nil, &unsureError{method, resp.StatusCode, c.clean(err)}
+		return nil, &unsureError{Method: method, Status: resp.StatusCode, Cause: c.clean(err)}
 	case len(body) > maxBody:
-		return nil, &unsureError{method, resp.StatusCode, errTooLong}
+		return nil, &unsureError{Method: method, Status: resp.StatusCode, Cause: errTooLong}
 	}
 	return c.judge(method, resp, body)
 }
@@ -140,7 +141,7 @@ func (c *client) judge(method string, resp *http.Response, body []byte) (*http.R
 			// Refused by the web server in front, with a page: it certainly went no further.
 			return nil, &refusedError{Method: method, Code: resp.StatusCode, RetryAfter: header}
 		}
-		return nil, &unsureError{method, resp.StatusCode, errNotJSON}
+		return nil, &unsureError{Method: method, Status: resp.StatusCode, Cause: errNotJSON, body: body[:min(len(body), 1<<20)]}
 	}
 	if *env.OK {
 		resp.Body = io.NopCloser(bytes.NewReader(body))
@@ -175,7 +176,7 @@ func (c *client) call(ctx context.Context, method string, params any) (json.RawM
 		Result json.RawMessage `json:"result"`
 	}
 	if err := json.NewDecoder(resp.Body).Decode(&env); err != nil {
-		return nil, &unsureError{method, resp.StatusCode, errNotJSON}
+		return nil, &unsureError{Method: method, Status: resp.StatusCode, Cause: errNotJSON}
 	}
 	return env.Result, nil
 }

@@ -21,7 +21,7 @@ func (b *Bot) control(ctx context.Context) error {
 		open, err := b.store.OpenUpdates(ctx, b.id, 50)
 		if err != nil {
 			if ctx.Err() == nil {
-				b.cfg.Log.Error().Str("event", "control.failed").Err(err).Msg("")
+				b.cfg.Log.Error().Str("event", "control.failed").Err(err).Send()
 			}
 			rest(ctx, time.Second)
 			continue
@@ -57,7 +57,7 @@ func (b *Bot) settle(ctx context.Context, u store.Update, tries map[int64]int) b
 		return false
 	}
 	tries[u.Ref.UpdateID]++
-	b.cfg.Log.Error().Str("event", "control.failed").Int64("update", u.Ref.UpdateID).Int("try", tries[u.Ref.UpdateID]).Err(err).Msg("")
+	b.cfg.Log.Error().Str("event", "control.failed").Int64("update", u.Ref.UpdateID).Int("try", tries[u.Ref.UpdateID]).Err(err).Send()
 	if tries[u.Ref.UpdateID] < 5 {
 		return false
 	}
@@ -159,7 +159,7 @@ func (b *Bot) stranger(ctx context.Context, s asker, e event) error {
 	case e.Want == wantTap:
 		return b.strangersPress(ctx, s, e.Tap)
 	}
-	b.cfg.Log.Info().Str("event", "security.stranger").Msg("")
+	b.cfg.Log.Info().Str("event", "security.stranger").Send()
 	d := b.notice(s, key, nil)
 	d.Chat = s.chat
 	return b.store.RefuseStranger(ctx, s.ref, s.from.Telegram, d)
@@ -228,7 +228,7 @@ func (b *Bot) link(ctx context.Context, s asker, app string) error {
 	if err == nil || errors.Is(err, store.ErrSettled) || ctx.Err() != nil {
 		return err
 	}
-	b.cfg.Log.Error().Str("event", "connect.failed").Str("app", app).Err(err).Msg("")
+	b.cfg.Log.Error().Str("event", "connect.failed").Str("app", app).Err(err).Send()
 	return b.tell(ctx, s, store.FateFailed, "connect_failed", "connect.failed", nil)
 }
 
@@ -272,10 +272,7 @@ func (b *Bot) approvals(ctx context.Context, s asker) error {
 
 // mayDecide guesses who sees buttons. Whether somebody may decide is the store's word alone.
 func mayDecide(a store.Approval, m store.Membership) bool {
-	if a.Kind == policy.Confirm {
-		return a.Requester.ID == m.ID
-	}
-	return a.Requester.ID != m.ID && (m.Role == policy.RoleApprover || m.Role == policy.RoleAdmin)
+	return policy.MayApprove(m.Role, a.Kind, a.Requester.ID, m.ID, false)
 }
 
 // why tells the fates of the last messages.

@@ -299,7 +299,7 @@ func clean(s string) string {
 			return '\uFFFD'
 		case r == '\n' || r == '\t':
 			return r
-		case unseen(r):
+		case unseen(r), r == 0x0333, r == 0x033F, r == 0x030A: // the last three the server drops too (TDLib)
 			return -1
 		}
 		return r

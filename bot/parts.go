@@ -3,6 +3,7 @@ package bot
 import (
 	"encoding/json"
 	"errors"
+	"strings"
 
 	"github.com/go-telegram/bot/models"
 
@@ -48,14 +49,14 @@ func (b *Bot) parts(r store.Reply) ([][]byte, error) {
 			add(t, "")
 		}
 	default: // notices and edits; an unknown kind says its notice too
-		text, _ := b.say(lang, d.Notice, b.noticeArgs(d))
+		text, _ := b.say(lang, d.Notice, b.noticeArgs(lang, d))
 		ps, _ := split(tidy(plain(clean(text))), maxUnits, 1) // an edit cannot grow into two messages
 		for _, t := range ps {
 			add(t, "")
 		}
 	}
 	if secrets > 0 {
-		b.cfg.Log.Error().Str("event", "security.secret_in_reply").Str("reply", string(r.ID)).Str("run", string(r.Run)).Int("secrets", secrets).Msg("")
+		b.cfg.Log.Error().Str("event", "security.secret_in_reply").Str("reply", string(r.ID)).Str("run", string(r.Run)).Int("secrets", secrets).Send()
 	}
 	if len(all) == 0 {
 		return nil, errors.New("nothing to say")
@@ -107,11 +108,17 @@ func settledKey(s store.ApprovalState) string {
 	return "card.cancelled"
 }
 
-// noticeArgs bounds the values of a notice, and writes times out.
-func (b *Bot) noticeArgs(d store.Draft) map[string]string {
+// noticeArgs bounds the values of a notice, and writes times and lists of tools out.
+func (b *Bot) noticeArgs(lang string, d store.Draft) map[string]string {
 	out := map[string]string{}
 	for k, v := range d.Args {
 		out[k] = clip(v, 3000)
+	}
+	if done := out["done"]; done != "" && strings.HasPrefix(d.Notice, "run.") { // tools, with commas
+		out["done"] = "\n\n" + b.texts[lang]["run.before"]
+		for _, tool := range strings.Split(done, ",") {
+			out["done"] += "\n• " + b.toolName(lang, strings.TrimSpace(tool))
+		}
 	}
 	if _, ok := out["expires"]; ok {
 		out["expires"] = b.when(d.Args)

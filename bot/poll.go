@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"math/rand/v2"
+	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -34,7 +36,7 @@ func (b *Bot) poll(ctx context.Context, p store.Poller) error {
 	turn, next := context.WithCancel(ctx)
 	defer next()
 	dog := time.AfterFunc(watchdog, func() {
-		b.cfg.Log.Error().Str("event", "telegram.stalled").Msg("")
+		b.cfg.Log.Error().Str("event", "telegram.stalled").Send()
 		b.api.http.CloseIdleConnections()
 		next()
 	})
@@ -100,11 +102,11 @@ func (l *poller) step(ctx context.Context) (time.Duration, error) {
 	}
 	var batch []json.RawMessage
 	if err := json.Unmarshal(result, &batch); err != nil {
-		return l.failed(ctx, &unsureError{"getUpdates", 200, errNotJSON})
+		return l.failed(ctx, &unsureError{Method: "getUpdates", Status: 200, Cause: errNotJSON, body: result})
 	}
 	l.lastPoll.Store(l.cfg.Now().UnixMilli())
 	if !l.conflict.IsZero() {
-		l.cfg.Log.Info().Str("event", "telegram.conflict_over").Msg("")
+		l.cfg.Log.Info().Str("event", "telegram.conflict_over").Send()
 	}
 	l.failures, l.garbled, l.limit, l.conflict = 0, 0, 100, time.Time{}
 	if len(batch) == 0 {
@@ -116,7 +118,7 @@ func (l *poller) step(ctx context.Context) (time.Duration, error) {
 		}
 		// The offset stays: Telegram will give the same batch again.
 		l.failures++
-		l.cfg.Log.Error().Str("event", "updates.not_stored").Int("updates", len(batch)).Err(err).Msg("")
+		l.cfg.Log.Error().Str("event", "updates.not_stored").Int("updates", len(batch)).Err(err).Send()
 		return backoff(l.failures), nil
 	}
 	return 0, nil
@@ -132,13 +134,41 @@ func (l *poller) failed(ctx context.Context, err error) (time.Duration, error) {
 			l.limit, l.garbled = 1, 0
 			return 100 * time.Millisecond, nil
 		}
-		if l.garbled >= 3 && l.p.Offset > 0 {
-			l.garbled = 0
-			l.cfg.Log.Error().Str("event", "update.poison").Int64("update", l.p.Offset).Msg("")
-			return backoff(1), l.file(ctx, []json.RawMessage{nil})
+		if l.garbled >= 3 {
+			if id := poisonID(unsure.body, l.p.Offset); id > 0 {
+				l.garbled = 0
+				l.cfg.Log.Error().Str("event", "update.poison").Int64("update", id).Send()
+				return backoff(1), l.setAside(ctx, id, unsure.body)
+			}
 		}
 	}
 	return l.judge(ctx, err, "getUpdates"), nil
+}
+
+var anyID = regexp.MustCompile(`"update_id"\s*:\s*([1-9][0-9]{0,17})\b`)
+
+// poisonID finds the number of an update that is no JSON: written in it, else the one that was asked for. 0: unknown.
+func poisonID(body []byte, offset int64) int64 {
+	if m := anyID.FindSubmatch(body); m != nil {
+		if id, err := strconv.ParseInt(string(m[1]), 10, 64); err == nil {
+			return id
+		}
+	}
+	return offset
+}
+
+// setAside files what cannot be read, and moves past it. A store that fails leaves everything as it was.
+func (l *poller) setAside(ctx context.Context, id int64, raw []byte) error {
+	_, err := l.store.Receive(ctx, l.p, []store.Arrival{{UpdateID: id, Raw: raw, Kind: store.ArrivalBroken, Reason: "no_json"}})
+	if errors.Is(err, store.ErrLost) {
+		return err
+	}
+	if err != nil {
+		l.cfg.Log.Error().Str("event", "updates.not_stored").Int("updates", 1).Err(err).Send()
+		return nil
+	}
+	l.p.Offset = id + 1
+	return nil
 }
 
 // judge logs a failure and says how long to wait.
@@ -149,7 +179,7 @@ func (l *poller) judge(ctx context.Context, err error, doing string) time.Durati
 	var no *refusedError
 	if !errors.As(err, &no) {
 		if l.failures <= 1 || l.failures%10 == 0 {
-			l.cfg.Log.Warn().Str("event", "telegram.unreachable").Str("doing", doing).Int("failures", l.failures).Err(err).Msg("")
+			l.cfg.Log.Warn().Str("event", "telegram.unreachable").Str("doing", doing).Int("failures", l.failures).Err(err).Send()
 		}
 		return backoff(l.failures)
 	}
@@ -157,16 +187,16 @@ func (l *poller) judge(ctx context.Context, err error, doing string) time.Durati
 	case 429:
 		wait := max(no.RetryAfter, time.Second)
 		l.pace.blockAll(l.cfg.Now().Add(wait))
-		l.cfg.Log.Warn().Str("event", "telegram.too_many").Str("doing", doing).Dur("wait", wait).Msg("")
+		l.cfg.Log.Warn().Str("event", "telegram.too_many").Str("doing", doing).Dur("wait", wait).Send()
 		return wait
 	case 401, 404:
 		l.pace.blockAll(l.cfg.Now().Add(revokedPause))
-		l.cfg.Log.Error().Str("event", "telegram.token_refused").Int("code", no.Code).Msg("")
+		l.cfg.Log.Error().Str("event", "telegram.token_refused").Int("code", no.Code).Send()
 		return revokedPause
 	case 409:
 		return l.contested(ctx, no)
 	}
-	l.cfg.Log.Warn().Str("event", "telegram.refused").Str("doing", doing).Int("code", no.Code).Msg("")
+	l.cfg.Log.Warn().Str("event", "telegram.refused").Str("doing", doing).Int("code", no.Code).Send()
 	return backoff(l.failures)
 }
 
@@ -184,7 +214,7 @@ func (l *poller) contested(ctx context.Context, no *refusedError) time.Duration 
 	if now.Sub(l.conflict) > 60*time.Second && l.notices.pass("409", time.Minute) {
 		ev = l.cfg.Log.Error()
 	}
-	ev.Str("event", "telegram.conflict").Dur("since", now.Sub(l.conflict)).Msg("")
+	ev.Str("event", "telegram.conflict").Dur("since", now.Sub(l.conflict)).Send()
 	if strings.Contains(no.Description, "webhook") {
 		call, cancel := context.WithTimeout(ctx, 30*time.Second)
 		defer cancel()
@@ -197,7 +227,7 @@ func (l *poller) contested(ctx context.Context, no *refusedError) time.Duration 
 func (l *poller) file(ctx context.Context, batch []json.RawMessage) error {
 	events := l.read(batch)
 	if len(events) == 0 {
-		l.cfg.Log.Error().Str("event", "update.unnumbered").Int("updates", len(batch)).Msg("")
+		l.cfg.Log.Error().Str("event", "update.unnumbered").Int("updates", len(batch)).Send()
 		return errors.New("no update of the batch has a number")
 	}
 	arrivals := make([]store.Arrival, len(events))
@@ -224,7 +254,7 @@ func (l *poller) fileSingly(ctx context.Context, events []event) error {
 	for _, e := range events {
 		admitted, err := l.store.Receive(ctx, l.p, []store.Arrival{e.Arrival})
 		if err != nil && !errors.Is(err, store.ErrLost) {
-			l.cfg.Log.Error().Str("event", "update.poison").Int64("update", e.UpdateID).Err(err).Msg("")
+			l.cfg.Log.Error().Str("event", "update.poison").Int64("update", e.UpdateID).Err(err).Send()
 			admitted, err = l.store.Receive(ctx, l.p, []store.Arrival{{UpdateID: e.UpdateID, Raw: e.Raw, Kind: store.ArrivalBroken, Reason: "not_storable"}})
 		}
 		if err != nil {
@@ -275,7 +305,7 @@ func (l *poller) read(batch []json.RawMessage) []event {
 		}
 		e := decode(ids[i], raw, me)
 		if e.Kind == store.ArrivalBroken {
-			l.cfg.Log.Error().Str("event", "update.broken").Int64("update", ids[i]).Str("reason", e.Reason).Msg("")
+			l.cfg.Log.Error().Str("event", "update.broken").Int64("update", ids[i]).Str("reason", e.Reason).Send()
 		}
 		out = append(out, e)
 	}
@@ -288,7 +318,7 @@ func (l *poller) welcome(ctx context.Context, e event, a store.Admission) {
 		return
 	}
 	l.cfg.Log.Info().Str("event", "message.received").Int64("update", a.UpdateID).Str("conversation", string(a.Conversation)).
-		Str("company", string(a.Company)).Bool("waits", a.Waits).Msg("")
+		Str("company", string(a.Company)).Bool("waits", a.Waits).Send()
 	select {
 	case l.typing <- e.Chat:
 	default: // the regular round shows it
@@ -300,7 +330,7 @@ func (l *poller) welcome(ctx context.Context, e event, a store.Admission) {
 		d := store.Draft{Company: a.Company, Conversation: a.Conversation, Chat: e.Chat, Lang: e.From.Lang,
 			Kind: store.DraftNotice, Notice: key, ReplyTo: e.Telegram, Priority: second}
 		if err := l.store.Say(ctx, d); err != nil && ctx.Err() == nil {
-			l.cfg.Log.Warn().Str("event", "remark.not_stored").Err(err).Msg("")
+			l.cfg.Log.Warn().Str("event", "remark.not_stored").Err(err).Send()
 		}
 	}
 	if a.Waits {
@@ -326,7 +356,7 @@ func (b *Bot) menu(ctx context.Context) {
 			return
 		}
 		if _, err := b.api.call(ctx, "setMyCommands", params); err != nil {
-			b.cfg.Log.Debug().Str("event", "telegram.menu_failed").Err(err).Msg("")
+			b.cfg.Log.Debug().Str("event", "telegram.menu_failed").Err(err).Send()
 			return
 		}
 	}

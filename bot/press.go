@@ -59,7 +59,7 @@ func (b *Bot) strangersPress(ctx context.Context, s asker, t *tap) error {
 	if err := b.store.Settle(ctx, s.ref, store.FateRefused, "stranger"); err != nil {
 		return err
 	}
-	b.cfg.Log.Warn().Str("event", "security.stranger_pressed").Msg("")
+	b.cfg.Log.Warn().Str("event", "security.stranger_pressed").Send()
 	b.answerTap(ctx, s, t, "button.gone", false)
 	return nil
 }
@@ -76,7 +76,7 @@ func (b *Bot) pressedVerdict(ctx context.Context, s asker, t *tap, v store.Verdi
 		return err
 	}
 	if key == "approval.not_yours" {
-		b.cfg.Log.Warn().Str("event", "security.not_yours").Str("approval", string(v.Approval)).Msg("")
+		b.cfg.Log.Warn().Str("event", "security.not_yours").Str("approval", string(v.Approval)).Send()
 	}
 	if err := b.store.Settle(ctx, s.ref, store.FateRefused, reason); err != nil {
 		return err
@@ -102,7 +102,7 @@ func (b *Bot) typedVerdict(ctx context.Context, s asker, code string, yes bool) 
 		return err
 	}
 	if key == "approval.not_yours" {
-		b.cfg.Log.Warn().Str("event", "security.not_yours").Msg("")
+		b.cfg.Log.Warn().Str("event", "security.not_yours").Send()
 	}
 	return b.tell(ctx, s, store.FateRefused, reason, key, nil)
 }
@@ -157,7 +157,7 @@ func pressKey(a store.Approval) string {
 
 func (b *Bot) logVerdict(a store.Approval) {
 	b.cfg.Log.Info().Str("event", "approval.decided").Str("approval", string(a.ID)).Str("call", string(a.Call)).
-		Str("company", string(a.Company)).Str("tool", a.Tool).Str("state", string(a.State)).Msg("")
+		Str("company", string(a.Company)).Str("tool", a.Tool).Str("state", string(a.State)).Send()
 }
 
 // pressedAccount records whether an account is the person's own. The provider is told to forget one that is not, after
@@ -172,9 +172,9 @@ func (b *Bot) pressedAccount(ctx context.Context, s asker, t *tap, id store.Acco
 	switch {
 	case err == nil:
 		if remove && b.cfg.RemoveAccount != nil {
-			b.aside(ctx, time.Minute, func(ctx context.Context) {
+			b.aside(context.WithoutCancel(ctx), time.Minute, func(ctx context.Context) {
 				if err := b.cfg.RemoveAccount(ctx, a); err != nil {
-					b.cfg.Log.Error().Str("event", "account.not_removed").Str("account", string(a.ID)).Err(err).Msg("")
+					b.cfg.Log.Error().Str("event", "account.not_removed").Str("account", string(a.ID)).Err(err).Send()
 				}
 			})
 		}
@@ -182,7 +182,7 @@ func (b *Bot) pressedAccount(ctx context.Context, s asker, t *tap, id store.Acco
 		return nil
 	case errors.Is(err, store.ErrNotYours):
 		refusal, reason = "approval.not_yours", "not_yours"
-		b.cfg.Log.Warn().Str("event", "security.not_yours").Msg("")
+		b.cfg.Log.Warn().Str("event", "security.not_yours").Send()
 	case errors.Is(err, store.ErrDecided):
 		refusal, reason = "account.decided", "decided_before"
 	case errors.Is(err, store.ErrNotFound):
@@ -227,13 +227,13 @@ func (b *Bot) answerTap(ctx context.Context, s asker, t *tap, key string, spent 
 		text, _ = b.say(s.lang, key, nil)
 	}
 	text = cutUnits(text, 200)
-	b.aside(ctx, 15*time.Second, func(ctx context.Context) {
+	b.aside(context.WithoutCancel(ctx), 15*time.Second, func(ctx context.Context) {
 		if _, ok := b.pace.free(0); !ok {
 			return
 		}
 		_, err := b.lib.AnswerCallbackQuery(ctx, &tg.AnswerCallbackQueryParams{CallbackQueryID: t.ID, Text: text, ShowAlert: false})
 		if err != nil {
-			b.cfg.Log.Debug().Str("event", "tap.not_answered").Err(err).Msg("")
+			b.cfg.Log.Debug().Str("event", "tap.not_answered").Err(err).Send()
 		}
 		if !spent || t.Message == nil || t.Message.ID == 0 {
 			return

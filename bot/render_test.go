@@ -131,8 +131,8 @@ func checkParts(t *testing.T, source string, whole bot.Part, parts []bot.Part, l
 
 func bare(s string) string {
 	return strings.Map(func(r rune) rune {
-		if unicode.IsSpace(r) {
-			return -1
+		if unicode.IsSpace(r) || unicode.In(r, unicode.Cf, unicode.Variation_Selector) || r == 0x2800 || r == 0x3164 || r == 0x115F || r == 0x1160 || r == 0xFFA0 {
+			return -1 // a part of nothing else is left out
 		}
 		return r
 	}, s)

@@ -32,14 +32,15 @@ type part struct {
 
 // send empties the outbox until ctx ends; then it goes on for at most Config.Drain while anything can go at once. It takes
 // one reply at a time to where it may go out and lets up to senders of them be under way, each in a chat of its own (a
-// chat whose reply is being sent has no next one). held ends when the lease is lost. Nothing is sent twice: what a process
-// that died left in "sending" is uncertain before the first one goes out.
-func (b *Bot) send(ctx, held context.Context, p store.Poller) error {
+// chat whose reply is being sent has no next one). Nothing is sent twice: what a process that died left in "sending" is
+// uncertain before the first one goes out, and a lease that moved ends it at the next verb.
+func (b *Bot) send(ctx context.Context, p store.Poller) error {
 	if n, err := b.store.RecoverReplies(ctx, p); err != nil {
 		return err
 	} else if n > 0 {
-		b.cfg.Log.Warn().Str("event", "replies.uncertain").Int("replies", n).Msg("")
+		b.cfg.Log.Warn().Str("event", "replies.uncertain").Int("replies", n).Send()
 	}
+	held := context.WithoutCancel(ctx) // what was begun is brought to its end
 	under := new(errgroup.Group)
 	under.SetLimit(senders)
 	defer under.Wait()
@@ -65,7 +66,7 @@ func (b *Bot) send(ctx, held context.Context, p store.Poller) error {
 			return err
 		case err != nil:
 			failures++
-			b.cfg.Log.Error().Str("event", "outbox.failed").Str("reply", string(r.ID)).Err(err).Msg("")
+			b.cfg.Log.Error().Str("event", "outbox.failed").Str("reply", string(r.ID)).Err(err).Send()
 			if !rest(ctx, backoff(failures)) {
 				return ctx.Err()
 			}
@@ -125,8 +126,7 @@ func (b *Bot) ready(ctx context.Context, p store.Poller, r store.Reply) (bool, e
 }
 
 // carry makes the attempt and records what came of it. Once begun it is not broken off: its outcome must be known.
-func (b *Bot) carry(held context.Context, p store.Poller, r store.Reply) {
-	ctx := context.WithoutCancel(held)
+func (b *Bot) carry(ctx context.Context, p store.Poller, r store.Reply) {
 	began := b.cfg.Now()
 	var m part
 	var id int64
@@ -140,8 +140,8 @@ func (b *Bot) carry(held context.Context, p store.Poller, r store.Reply) {
 		if err == nil || errors.Is(err, store.ErrLost) {
 			return
 		}
-		b.cfg.Log.Error().Str("event", "outbox.failed").Str("reply", string(r.ID)).Err(err).Msg("")
-		if try == 10 || !rest(held, backoff(try)) {
+		b.cfg.Log.Error().Str("event", "outbox.failed").Str("reply", string(r.ID)).Err(err).Send()
+		if try == 10 || !rest(ctx, backoff(try)) {
 			return // the next holder finds it in "sending" and calls it uncertain
 		}
 	}
@@ -155,7 +155,7 @@ func (b *Bot) attempt(ctx context.Context, r store.Reply, m part) (int64, error)
 	if no == nil || no.Code != 400 || unchanged(no) || len(m.Entities) == 0 || gone(no) {
 		return id, err
 	}
-	b.cfg.Log.Warn().Str("event", "reply.plain").Str("reply", string(r.ID)).Msg("")
+	b.cfg.Log.Warn().Str("event", "reply.plain").Str("reply", string(r.ID)).Send()
 	m.Entities = nil
 	return b.once(ctx, r, m)
 }
@@ -226,7 +226,7 @@ func (b *Bot) conclude(r store.Reply, id int64, err error, took time.Duration) f
 	switch {
 	case err == nil:
 		b.cfg.Log.Info().Str("event", "reply.sent").Str("reply", string(r.ID)).Str("run", string(r.Run)).
-			Str("conversation", string(r.Draft.Conversation)).Int("part", r.Part).Int64("ms", took.Milliseconds()).Msg("")
+			Str("conversation", string(r.Draft.Conversation)).Int("part", r.Part).Int64("ms", took.Milliseconds()).Send()
 		return func(ctx context.Context, p store.Poller) error { return b.store.MarkSent(ctx, p, r.ID, id) }
 	case errors.As(err, &notSent):
 		return retry(again, true, "network")
@@ -240,7 +240,7 @@ func (b *Bot) conclude(r store.Reply, id int64, err error, took time.Duration) f
 	case no.Code == 401 || no.Code == 404:
 		until := now.Add(revokedPause)
 		b.pace.blockAll(until)
-		b.cfg.Log.Error().Str("event", "telegram.token_refused").Int("code", no.Code).Msg("")
+		b.cfg.Log.Error().Str("event", "telegram.token_refused").Int("code", no.Code).Send()
 		return retry(until, true, "token_refused")
 	case no.Code >= 500:
 		return retry(again, false, "server_error")
@@ -254,7 +254,7 @@ func (b *Bot) conclude(r store.Reply, id int64, err error, took time.Duration) f
 
 func (b *Bot) failure(r store.Reply, reason string) {
 	b.cfg.Log.Error().Str("event", "reply.failed").Str("reply", string(r.ID)).Str("run", string(r.Run)).
-		Str("conversation", string(r.Draft.Conversation)).Int("part", r.Part).Str("reason", reason).Msg("")
+		Str("conversation", string(r.Draft.Conversation)).Int("part", r.Part).Str("reason", reason).Send()
 }
 
 // confess tells the person that something of ours may be missing: once per chat and cause in ten minutes.
@@ -266,7 +266,7 @@ func (b *Bot) confess(ctx context.Context, r store.Reply, key string) {
 	err := b.store.Say(ctx, store.Draft{Company: d.Company, Conversation: d.Conversation, Chat: d.Chat, Lang: d.Lang,
 		Kind: store.DraftNotice, Notice: key, Priority: second})
 	if err != nil {
-		b.cfg.Log.Warn().Str("event", "remark.not_stored").Err(err).Msg("")
+		b.cfg.Log.Warn().Str("event", "remark.not_stored").Err(err).Send()
 	}
 }
 

@@ -88,13 +88,25 @@ func split(r rich, limit, most int) (parts []rich, rest bool) {
 		}
 		n := cut(text, at, limit, r.Entities)
 		p := slice(r, text[:n], at)
-		if p.n > 0 {
+		if !blank(p.Text) {
 			parts = append(parts, p)
 		}
 		at += units(text[:n])
 		text = text[n:]
 	}
 	return parts, false
+}
+
+// blank tells whether a reader would see nothing: Telegram refuses such a text as empty.
+func blank(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool {
+		return !unicode.IsSpace(r) && !unicode.In(r, unicode.Cf, unicode.Variation_Selector) && !unprinted(r)
+	})
+}
+
+// unprinted letters look like space: Braille blank and the Hangul fillers.
+func unprinted(r rune) bool {
+	return r == 0x2800 || r == 0x3164 || r == 0x115F || r == 0x1160 || r == 0xFFA0
 }
 
 // cut finds how many bytes of text go into the next part; at is where text stands, in units.

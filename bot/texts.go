@@ -44,7 +44,7 @@ func (b *Bot) say(lang, key string, args map[string]string) (text string, ok boo
 	lang = b.langOr(lang)
 	text, ok = b.texts[lang][key]
 	if !ok {
-		b.cfg.Log.Error().Str("event", "text.missing").Str("key", clip(key, 64)).Msg("")
+		b.cfg.Log.Error().Str("event", "text.missing").Str("key", clip(key, 64)).Send()
 		text = b.texts[lang]["generic"]
 	}
 	text = placeholder.ReplaceAllStringFunc(text, func(p string) string {

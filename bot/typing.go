@@ -27,7 +27,7 @@ func (b *Bot) typeSigns(ctx context.Context) error {
 			chats, err := b.store.BusyChats(ctx, b.id)
 			if err != nil {
 				if ctx.Err() == nil {
-					b.cfg.Log.Warn().Str("event", "typing.failed").Err(err).Msg("")
+					b.cfg.Log.Warn().Str("event", "typing.failed").Err(err).Send()
 				}
 				continue
 			}
