@@ -228,3 +228,19 @@ func TestWakeTellsOfWhatWasCommitted(t *testing.T) {
 		}
 	})
 }
+
+func TestARunKnowsHowLongItsFirstReplyTook(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, open func(store.Config) *store.Store) {
+		w := newTown(t, open)
+		heard := make(chan store.Run, 1)
+		serve(t, w.Store, answer(w.Store, heard))
+		w.write(t, w.member, private(w.member), "x")
+		r := next(t, heard)
+		until(t, w.Store, func() bool { return need(w.OutboxWaiting(t.Context(), townBot, w.member.Person.Telegram))(t) == 1 })
+		w.clock.Advance(2 * time.Second)
+		w.send(t, w.next(t))
+		got := need(w.RunByID(t.Context(), r.ID))(t)
+		same(t, int64(2000), got.Stages.Delivery)
+		same(t, []store.ReplyView{{ID: got.Replies[0].ID, Kind: store.DraftAnswer, Part: 1, State: store.ReplySent}}, got.Replies)
+	})
+}

@@ -138,32 +138,7 @@ func Wished(ctx context.Context) bool {
 // StartRun and FinishRun; an error is retried with back-off. cancelled contexts also carry a person's wish to stop: see
 // Wished.
 func (s *Store) ServeTurns(ctx context.Context, max int, drain time.Duration, run func(ctx context.Context, t Turn) error) error {
-	work := func(ctx context.Context, job *river.Job[turnArgs]) error {
-		ctx, cancel := context.WithCancelCause(ctx)
-		defer cancel(nil)
-		l := &liveTurn{job: job, ctx: context.WithoutCancel(ctx), cancel: cancel}
-		s.mu.Lock()
-		s.live[job.ID] = l
-		s.mu.Unlock()
-		defer func() {
-			s.mu.Lock()
-			delete(s.live, job.ID)
-			s.mu.Unlock()
-		}()
-		err := run(ctx, Turn{Conversation: job.Args.Conversation, Job: job.ID})
-		s.mu.Lock()
-		done := l.done
-		s.mu.Unlock()
-		switch {
-		case done:
-			return nil
-		case err == nil:
-			// River would complete the job now, outside any transaction of ours: the naive form stranded 1 of 150
-			// conversations (measured).
-			return fmt.Errorf("turn of %s ended without FinishRun", job.Args.Conversation)
-		}
-		return err
-	}
+	work := func(ctx context.Context, job *river.Job[turnArgs]) error { return s.workOn(ctx, job, run) }
 	driver := s.driver
 	if s.pool != nil {
 		// LISTEN takes its connection out of the pool for good, so it has a pool of its own.
@@ -189,6 +164,36 @@ func (s *Store) ServeTurns(ctx context.Context, max int, drain time.Duration, ru
 		return fmt.Errorf("preparing the queue: %w", err)
 	}
 	return s.serve(ctx, client, drain)
+}
+
+// workOn gives one job to run and judges by our rows, not by run's word, whether it is over.
+func (s *Store) workOn(ctx context.Context, job *river.Job[turnArgs], run func(ctx context.Context, t Turn) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	l := &liveTurn{job: job, ctx: context.WithoutCancel(ctx), cancel: cancel}
+	s.mu.Lock()
+	s.live[job.ID] = l
+	s.mu.Unlock()
+	defer s.forget(job.ID) // also after a panic, which River turns into an error
+	err := run(ctx, Turn{Conversation: job.Args.Conversation, Job: job.ID})
+	s.mu.Lock()
+	done := l.done
+	s.mu.Unlock()
+	switch {
+	case done:
+		return nil
+	case err == nil:
+		// River would complete the job now, outside any transaction of ours: the naive form stranded 1 of 150
+		// conversations (measured).
+		return fmt.Errorf("turn of %s ended without FinishRun", job.Args.Conversation)
+	}
+	return err
+}
+
+func (s *Store) forget(job int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.live, job)
 }
 
 // ServeApproved blocks and calls execute for each approved call, at most max at once, until ctx ends. execute begins with
@@ -298,6 +303,18 @@ func (s *Store) turn(job int64) (*liveTurn, error) {
 		return l, nil
 	}
 	return nil, fmt.Errorf("job %d is not served here: %w", job, ErrLost)
+}
+
+// holdJob locks a job that is about to become a run, if it still is the one to be worked on. A worker that was frozen
+// between the fetch and here finds it discarded: somebody else has the conversation, and must not be taken for dead. Whoever
+// locks a job and then more holds its conversation, so taking it this early closes no circle.
+func (s *Store) holdJob(ctx context.Context, tx *sql.Tx, job int64) error {
+	var yes int
+	err := tx.QueryRowContext(ctx, `SELECT 1 FROM river_job WHERE id = $1 AND state = 'running'`+s.d.forUpdate, job).Scan(&yes)
+	if errors.Is(err, sql.ErrNoRows) {
+		return ErrLost
+	}
+	return err
 }
 
 // completeJob ends the turn's job in the transaction that ends its run. River reports no error for a row that does not

@@ -112,6 +112,9 @@ func (s *Store) startRun(ctx context.Context, tx *sql.Tx, t Turn) (Run, bool, er
 		return r, false, err
 	}
 	r.Chat.Private = private == 1
+	if err := s.holdJob(ctx, tx, t.Job); err != nil {
+		return r, false, err
+	}
 	if err := s.endLeftover(ctx, tx, t.Conversation); err != nil {
 		return r, false, err
 	}

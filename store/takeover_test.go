@@ -202,6 +202,55 @@ func TestAFrozenWorkerIsTakenOver(t *testing.T) {
 	same(t, [][]string{{"0"}}, ask(t, url, `SELECT COUNT(*) FROM river_job WHERE state NOT IN ('completed', 'cancelled', 'discarded')`, 1))
 }
 
+// TestAWorkerFrozenBeforeItsStartTakesNothing: it wakes up with a job that was given to somebody else, who is at work.
+func TestAWorkerFrozenBeforeItsStartTakesNothing(t *testing.T) {
+	url := storetest.Fresh(t, "postgres")
+	open := func(cfg store.Config) *store.Store {
+		cfg.URL, cfg.Key, cfg.BeatTTL = url, storetest.Key(), 3*time.Second
+		s := need(store.Open(t.Context(), cfg))(t)
+		t.Cleanup(func() { s.Close() })
+		return s
+	}
+	w := newTown(t, open)
+	frozen, living := open(store.Config{}), open(store.Config{})
+	ctx, cancel := context.WithCancel(context.Background())
+	fetched, thaw, late, served := make(chan struct{}), make(chan struct{}), make(chan error, 1), make(chan error, 1)
+	go func() {
+		served <- frozen.ServeTurns(ctx, 1, patience, func(ctx context.Context, turn store.Turn) error {
+			close(fetched)
+			<-thaw
+			_, _, err := frozen.StartRun(ctx, turn)
+			late <- err
+			return err
+		})
+	}()
+	w.write(t, w.member, private(w.member), "x")
+	next(t, fetched)
+	begun, goOn := make(chan store.Run, 1), make(chan struct{})
+	serve(t, living, func(ctx context.Context, turn store.Turn) error {
+		r, ok, err := living.StartRun(ctx, turn)
+		if err != nil || !ok {
+			return err
+		}
+		begun <- r
+		<-goOn
+		_, err = living.FinishRun(ctx, turn, r, succeeded(r))
+		return err
+	})
+	same(t, 1, next(t, begun).Attempt)
+	w.write(t, w.member, private(w.member), "more") // which a greedy zombie would take
+	close(thaw)
+	wants(t, next(t, late), store.ErrLost)
+	close(goOn)
+	same(t, "more", texts(next(t, begun)))
+	until(t, w.Store, func() bool { return w.fates(t, w.member.Person.Telegram)[1] == store.FateAnswered })
+	same(t, []string{"103:answer to x/1", "103:answer to more/1"}, w.sendAll(t))
+	cancel()
+	if err := next(t, served); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestSmallPools finds a query that goes to the pool inside a transaction: it would wait for itself.
 func TestSmallPools(t *testing.T) {
 	url := storetest.Fresh(t, "postgres") + "&pool_max_conns=2"
