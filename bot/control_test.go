@@ -453,3 +453,36 @@ func TestNewStartHelpAndWhyAreAnswered(t *testing.T) {
 	w.sim.Say(bruno, "/start")
 	w.reads(bruno, "Hello, Bruno Lee. I am Pilder")
 }
+
+func TestC24AnEditThatChangesNothingIsASuccess(t *testing.T) {
+	w := alone(t)
+	w.executes(store.OutcomeDone)
+	w.sim.Fault(telegram.Fault{Kind: telegram.Refuse, Method: "editMessageText", Code: 400, Count: -1,
+		Description: "Bad Request: message is not modified: specified new message content and reply markup are exactly the same"})
+	w.asks("correo_enviar", mailArgs, policy.Confirm)
+	card := w.reads(ana, "¿Lo hago?")
+	w.sim.PressLabel(ana, card.ID, "✅ Enviar")
+	w.reads(ana, "Hecho: enviar un correo.")
+	w.until("answer, card, edit and outcome are sent", func() bool {
+		return cmp.Equal(w.replies(), []store.ReplyState{store.ReplySent, store.ReplySent, store.ReplySent, store.ReplySent})
+	})
+	if n := len(w.calls("editMessageText")); n != 1 {
+		t.Errorf("%d edits", n)
+	}
+	if n := len(w.seen(ana)); n != 3 {
+		t.Errorf("%q", w.seen(ana))
+	}
+}
+
+func TestAnEditMayBeRepeatedAfterACut(t *testing.T) {
+	w := alone(t)
+	w.executes(store.OutcomeDone)
+	w.sim.Fault(telegram.Fault{Kind: telegram.CutAfter, Method: "editMessageText"})
+	w.asks("correo_enviar", mailArgs, policy.Confirm)
+	card := w.reads(ana, "¿Lo hago?")
+	w.sim.PressLabel(ana, card.ID, "✖️ Cancelar")
+	w.reads(ana, "✖️ Cancelado: enviar un correo")
+	w.until("all sent", func() bool {
+		return cmp.Equal(w.replies(), []store.ReplyState{store.ReplySent, store.ReplySent, store.ReplySent})
+	})
+}

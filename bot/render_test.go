@@ -255,7 +255,7 @@ func TestHostileMarkdownIsRenderedInTime(t *testing.T) {
 func TestSecretsNeverGoOut(t *testing.T) {
 	for _, s := range []string{
 		"eyJhbGciOiJIUzI1NiIsImtpZCI6ImsxIn0.eyJydW4iOiJydW5fMSJ9.c2lnbmF0dXJlLXNpZ25hdHVyZQ",
-		"sk-ant-api03-abcdefghijklmnop", "pk_" + strings.Repeat("A", 43), "proc-" + strings.Repeat("b-", 21) + "b",
+		"sk-ant-api03-abcdefghijklmnop", "pk-" + strings.Repeat("A", 43), "pk-" + strings.Repeat("b-", 21) + "-",
 		"123456789:AAabcdefghijklmnopqrstuvwxyz0123456",
 	} {
 		got, n := bot.Redact("antes " + s + " después")
@@ -263,7 +263,8 @@ func TestSecretsNeverGoOut(t *testing.T) {
 			t.Errorf("%q became %q (%d found)", s, got, n)
 		}
 	}
-	for _, s := range []string{"https://docs.google.com/document/d/1AbCdEfGhIjKlMnOpQrStUvWxYz0123456789ABCDEFG/edit", "reunión a las 10:30", "run_abc", "eyJ"} {
+	for _, s := range []string{"https://docs.google.com/document/d/1AbCdEfGhIjKlMnOpQrStUvWxYz0123456789ABCDEFG/edit", "reunión a las 10:30", "run_abc", "eyJ",
+		"https://example.com/blog/this-is-a-very-long-title-of-an-article-about-nothing-at-all-that-goes-on"} {
 		if got, n := bot.Redact(s); n != 0 {
 			t.Errorf("%q became %q", s, got)
 		}

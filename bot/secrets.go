@@ -7,12 +7,12 @@ import (
 	"github.com/go-telegram/bot/models"
 )
 
-// secretShapes are what no text to a person may hold, whoever wrote it: run tokens (JWT), model keys, process keys and
-// other secrets of the house (a short prefix and the 43 characters of store.RandomSecret), bot tokens.
+// secretShapes are what no text to a person may hold, whoever wrote it: run tokens (JWT), model keys, process keys, bot
+// tokens. They are narrow on purpose: a long address is no secret, and a person would miss it.
 var secretShapes = []*regexp.Regexp{
 	regexp.MustCompile(`eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}`),
 	regexp.MustCompile(`sk-ant-[A-Za-z0-9_-]{8,}`),
-	regexp.MustCompile(`\b[a-z][a-z0-9]{1,15}[_-](?:[a-z]{1,12}[_-])?[A-Za-z0-9_-]{43}\b`),
+	regexp.MustCompile(`\bpk-[A-Za-z0-9_-]{43}`), // a process key, as runner makes it
 	regexp.MustCompile(`\b[0-9]{6,12}:[A-Za-z0-9_-]{30,}`),
 }
 

@@ -100,7 +100,7 @@ func (b *Bot) await(ctx context.Context, wake <-chan struct{}, until time.Time) 
 // ready takes a reply one step on: it is rendered, or put off, or ended, or, and then it tells so, marked as being sent.
 func (b *Bot) ready(ctx context.Context, p store.Poller, r store.Reply) (bool, error) {
 	end := func(reason string) (bool, error) {
-		b.failure(r, reason)
+		b.failure(r, reason, nil)
 		return false, b.store.MarkFailed(ctx, p, r.ID, false, reason)
 	}
 	if r.Parts == 0 {
@@ -212,7 +212,7 @@ func (b *Bot) conclude(r store.Reply, id int64, err error, took time.Duration) f
 		}
 	}
 	end := func(unsure bool, reason, confession string) func(context.Context, store.Poller) error {
-		b.failure(r, reason)
+		b.failure(r, reason, err)
 		return func(ctx context.Context, p store.Poller) error {
 			if err := b.store.MarkFailed(ctx, p, r.ID, unsure, reason); err != nil {
 				return err
@@ -252,8 +252,16 @@ func (b *Bot) conclude(r store.Reply, id int64, err error, took time.Duration) f
 	return end(false, "refused", "send.failed")
 }
 
-func (b *Bot) failure(r store.Reply, reason string) {
-	b.cfg.Log.Error().Str("event", "reply.failed").Str("reply", string(r.ID)).Str("run", string(r.Run)).
+// failure logs a reply that ended without having been sent, as far as we know. Telegram's words may quote ours, so of a
+// refusal only the code is logged.
+func (b *Bot) failure(r store.Reply, reason string, err error) {
+	ev := b.cfg.Log.Error()
+	if no := refused(err); no != nil {
+		ev.Int("code", no.Code)
+	} else if err != nil {
+		ev.Err(err)
+	}
+	ev.Str("event", "reply.failed").Str("reply", string(r.ID)).Str("run", string(r.Run)).
 		Str("conversation", string(r.Draft.Conversation)).Int("part", r.Part).Str("reason", reason).Send()
 }
 
