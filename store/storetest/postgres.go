@@ -119,10 +119,10 @@ func startServer() (*server, error) {
 	}
 	var said bytes.Buffer
 	// One server per test binary and no TCP: a socket in a folder of its own meets nobody. What crashes is thrown away,
-	// so nothing is synced; timings of commits mean nothing here.
+	// so nothing is synced; timings of commits mean nothing here. Shared memory lies in the folder too, and goes with it.
 	cmd := command(dir, cred, filepath.Join(bin, "postgres"), "-D", data, "-k", dir, "-c", "listen_addresses=",
 		"-c", "fsync=off", "-c", "full_page_writes=off", "-c", "synchronous_commit=off", "-c", "autovacuum=off",
-		"-c", "wal_level=minimal", "-c", "max_wal_senders=0", "-c", "max_connections=300", "-c", "log_min_messages=fatal")
+		"-c", "dynamic_shared_memory_type=mmap", "-c", "wal_level=minimal", "-c", "max_wal_senders=0", "-c", "max_connections=300", "-c", "log_min_messages=fatal")
 	cmd.Stdout, cmd.Stderr = &said, &said
 	ended, err := startWithParent(cmd)
 	if err != nil {
