@@ -317,8 +317,14 @@ func (l *poller) welcome(ctx context.Context, e event, a store.Admission) {
 	if a.Duplicate || a.Fate != store.FateQueued {
 		return
 	}
-	l.cfg.Log.Info().Str("event", "message.received").Int64("update", a.UpdateID).Str("conversation", string(a.Conversation)).
-		Str("company", string(a.Company)).Bool("waits", a.Waits).Send()
+	next := "run.queued" // its turn is the next one of the conversation
+	if a.Waits {
+		next = "message.queued" // another run is busy there: it joins the turn after that
+	}
+	for _, event := range []string{"message.received", next} {
+		l.cfg.Log.Info().Str("event", event).Int64("update", a.UpdateID).Str("conversation", string(a.Conversation)).
+			Str("company", string(a.Company)).Send()
+	}
 	select {
 	case l.typing <- e.Chat:
 	default: // the regular round shows it

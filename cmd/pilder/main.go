@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	_ "time/tzdata" // people's zones, also where the machine has no zone files
 
 	"github.com/spf13/cobra"
 
