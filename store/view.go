@@ -81,20 +81,15 @@ func (s *Store) runViews(ctx context.Context, where string, args ...any) ([]RunV
 	for _, c := range calls {
 		byID[c.run].Calls = append(byID[c.run].Calls, c.CallView)
 	}
-	rows, err = s.reads.QueryContext(ctx, `SELECT run_id, reply_id, kind, part, state, ended_ms FROM reply
+	rows, err = s.reads.QueryContext(ctx, `SELECT run_id, reply_id, kind, part, state FROM reply
 		WHERE `+s.d.in("run_id", 1)+` ORDER BY group_ordinal, part`, s.d.list(ids))
 	err = each(rows, err, func(scan func(...any) error) error {
 		var run RunID
 		var r ReplyView
-		var ended int64
-		if err := scan(&run, &r.ID, &r.Kind, &r.Part, &r.State, &ended); err != nil {
+		if err := scan(&run, &r.ID, &r.Kind, &r.Part, &r.State); err != nil {
 			return err
 		}
-		v := byID[run]
-		v.Replies = append(v.Replies, r)
-		if waited := at(ended).Sub(v.Ended).Milliseconds(); r.State == ReplySent && !v.Ended.IsZero() && waited > v.Stages.Delivery {
-			v.Stages.Delivery = waited // until the last part of the answer had gone out
-		}
+		byID[run].Replies = append(byID[run].Replies, r)
 		return nil
 	})
 	if err != nil {
