@@ -4,10 +4,10 @@ SHELL := /bin/bash
 export GOFLAGS ?= -buildvcs=false
 
 BIN := bin/pilder
-SOURCES := $(shell find . -name '*.go' -not -path './.tools/*') go.mod go.sum $(shell find configs -type f)
+SOURCES := $(shell find . -name '*.go' -not -path "./.*/*") go.mod go.sum $(shell find configs -type f)
 
 help: ## show this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: .setup-run ## start pilder: for real if a Telegram token is configured, else the demo with its chat page
 	@exec $(BIN) run
@@ -17,7 +17,7 @@ demo: .setup-run ## start the demo even if a token is configured
 
 build: $(BIN) ## build bin/pilder
 $(BIN): $(SOURCES)
-	@deploy/setup.sh go
+	@deploy/setup.sh build
 	go build -trimpath -o $@ ./cmd/pilder
 
 test: .setup-test check ## run everything: checks, unit tests on both databases, race detector, e2e with the real CLI
@@ -27,7 +27,7 @@ e2e: .setup-test ## run the whole-system scripts against the built binary
 	@deploy/test.sh ./e2e/...
 
 check: ## what CI checks before the tests: formatting, vet, staticcheck, go.mod in order
-	@deploy/setup.sh go
+	@deploy/setup.sh build
 	@out=$$(gofmt -l $$(git ls-files '*.go' 2>/dev/null || find . -name '*.go')); if [ -n "$$out" ]; then echo "gofmt these: $$out"; exit 1; fi
 	go vet ./...
 	go tool staticcheck ./...
@@ -36,7 +36,7 @@ check: ## what CI checks before the tests: formatting, vet, staticcheck, go.mod 
 vuln: ## look for known vulnerabilities (needs the vulnerability database, so it is no part of check)
 	go run golang.org/x/vuln/cmd/govulncheck@v1.1.4 ./...
 
-clean: ## remove what was built, keep the downloaded CLI and the demo's data
+clean: ## remove what was built, keep the downloaded CLI
 	rm -rf bin out
 
 .setup-run: $(BIN)
