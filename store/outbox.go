@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -39,10 +38,31 @@ type Reply struct {
 }
 
 // NextReply gives the next reply to send in any chat that is not paused, oldest chat first and strictly in order within
-// a chat (priority, then age, then part). ok is false when nothing waits; wait tells when a pause ends, zero if none.
+// a chat (priority, then age, then part). ok is false when nothing waits; wait tells when a pause ends, zero if none. A
+// damaged reply is ended as failed, so that it keeps nobody else's back.
 func (s *Store) NextReply(ctx context.Context, p Poller) (r Reply, ok bool, wait time.Time, err error) {
+	for {
+		id, wait, err := s.nextInLine(ctx, p.Bot)
+		if err != nil || id == "" {
+			return Reply{}, false, wait, err
+		}
+		all, err := s.replies(ctx, s.reads, `r.reply_id = $1`, id)
+		if errors.Is(err, errSealed) {
+			s.log.Error().Str("event", "store.sealed").Str("reply", string(id)).Err(err).Send()
+			if err = s.MarkFailed(ctx, p, id, false, "sealed"); err == nil {
+				continue
+			}
+		}
+		if err != nil || len(all) == 0 {
+			return Reply{}, false, time.Time{}, err
+		}
+		return all[0], true, time.Time{}, nil
+	}
+}
+
+// nextInLine is the id of the next reply; empty when there is none, and then wait tells when a pause ends.
+func (s *Store) nextInLine(ctx context.Context, bot BotID) (id ReplyID, wait time.Time, err error) {
 	now := s.now()
-	var id ReplyID
 	// A chat whose reply is being sent waits for what comes of it.
 	err = s.reads.QueryRowContext(ctx, `WITH chat AS (
 			SELECT r.chat_id, MIN(r.ordinal) AS oldest FROM reply r
@@ -52,19 +72,15 @@ func (s *Store) NextReply(ctx context.Context, p Poller) (r Reply, ok bool, wait
 			GROUP BY r.chat_id HAVING SUM(CASE WHEN r.state = 'sending' THEN 1 ELSE 0 END) = 0)
 		SELECT r.reply_id FROM reply r
 		WHERE r.bot_id IN ($1, 0) AND r.state = 'queued' AND r.chat_id = (SELECT chat_id FROM chat ORDER BY oldest LIMIT 1)
-		ORDER BY r.priority, r.group_ordinal, r.part LIMIT 1`, p.Bot, now).Scan(&id)
+		ORDER BY r.priority, r.group_ordinal, r.part LIMIT 1`, bot, now).Scan(&id)
 	if errors.Is(err, sql.ErrNoRows) {
-		wait, err = s.pauseEnds(ctx, p.Bot, now)
-		return Reply{}, false, wait, err
+		wait, err = s.pauseEnds(ctx, bot, now)
+		return "", wait, err
 	}
 	if err != nil {
-		return Reply{}, false, time.Time{}, fmt.Errorf("finding the next reply: %w", err)
+		return "", time.Time{}, fmt.Errorf("finding the next reply: %w", err)
 	}
-	all, err := s.replies(ctx, s.reads, `r.reply_id = $1`, id)
-	if err != nil || len(all) == 0 {
-		return Reply{}, false, time.Time{}, err
-	}
-	return all[0], true, time.Time{}, nil
+	return id, time.Time{}, nil
 }
 
 // pauseEnds is when the first of the chats in which something waits may be spoken to again; zero when none is paused.
@@ -284,13 +300,9 @@ func (s *Store) replies(ctx context.Context, q queryer, where string, args ...an
 
 // openBody fills in what of a draft is sealed.
 func (s *Store) openBody(r *Reply, sealed []byte) error {
-	plain, err := s.seal.open("reply.body", string(r.ID), r.Draft.Company, sealed)
+	b, err := s.openReplyBody(r.ID, r.Draft.Company, sealed)
 	if err != nil {
 		return err
-	}
-	var b replyBody
-	if err := json.Unmarshal(plain, &b); err != nil {
-		return fmt.Errorf("reading reply %s: %w", r.ID, err)
 	}
 	d := &r.Draft
 	d.Markdown, d.Notice, d.Args, d.Lang, d.ReplyTo = b.Markdown, b.Notice, b.Args, b.Lang, b.ReplyTo

@@ -245,11 +245,13 @@ type Update struct {
 	Received time.Time
 }
 
-// OpenUpdates gives the updates of the control lane that have no fate yet, oldest first.
+// OpenUpdates gives the updates of the control lane that have no fate yet, oldest first. A damaged one is set aside as
+// broken, so that it does not hold up the lane.
 func (s *Store) OpenUpdates(ctx context.Context, bot BotID, limit int) ([]Update, error) {
 	rows, err := s.reads.QueryContext(ctx, `SELECT update_id, company_id, raw, kind, is_stranger, received_ms FROM arrival
 		WHERE bot_id = $1 AND fate = 'received' ORDER BY received_ms, update_id LIMIT $2`, bot, limit)
 	var open []Update
+	var damaged []UpdateRef
 	err = each(rows, err, func(scan func(...any) error) error {
 		u := Update{Ref: UpdateRef{Bot: bot}}
 		var company CompanyID
@@ -260,13 +262,20 @@ func (s *Store) OpenUpdates(ctx context.Context, bot BotID, limit int) ([]Update
 		}
 		u.Stranger, u.Received = stranger == 1, at(received)
 		if u.Raw, err = s.seal.open("arrival.raw", rawRow(bot, u.Ref.UpdateID), company, sealed); err != nil {
-			return err
+			damaged = append(damaged, u.Ref)
+			return nil
 		}
 		open = append(open, u)
 		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("reading open updates: %w", err)
+	}
+	for _, ref := range damaged {
+		s.log.Error().Str("event", "store.sealed").Int64("update", ref.UpdateID).Send()
+		if err := s.Settle(ctx, ref, FateBroken, "sealed"); err != nil && !errors.Is(err, ErrSettled) {
+			return nil, fmt.Errorf("setting update %d aside: %w", ref.UpdateID, err)
+		}
 	}
 	return open, nil
 }

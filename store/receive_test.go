@@ -231,6 +231,26 @@ func TestSettleDecidesOnce(t *testing.T) {
 	})
 }
 
+// TestAnUpdateThatDoesNotOpenIsSetAside: a damaged row must not hold up everybody's commands.
+func TestAnUpdateThatDoesNotOpenIsSetAside(t *testing.T) {
+	eachTown(t, func(t *testing.T, w *town) {
+		bad, good := w.press(t, w.member.Person.Telegram), w.press(t, w.admin.Person.Telegram)
+		w.exec(t, `UPDATE arrival SET raw = (SELECT raw FROM arrival WHERE update_id = $1) WHERE update_id = $2`, good.UpdateID, bad.UpdateID)
+		wake := w.Wake()
+		open := need(w.OpenUpdates(t.Context(), townBot, 1))(t)
+		same(t, 0, len(open)) // it filled the page
+		select {
+		case <-wake:
+		default:
+			t.Error("nobody is told to look again")
+		}
+		open = need(w.OpenUpdates(t.Context(), townBot, 9))(t)
+		same(t, 1, len(open))
+		same(t, good, open[0].Ref)
+		same(t, []store.Fate{store.FateBroken}, w.fates(t, w.member.Person.Telegram))
+	})
+}
+
 // TestNothingSaidIsReadableInTheDatabase looks behind the store's back.
 func TestNothingSaidIsReadableInTheDatabase(t *testing.T) {
 	for _, kind := range storetest.Databases() {

@@ -20,6 +20,9 @@ import (
 // ErrKey is returned by Open when the key is not the one the database was sealed with, or is no key at all.
 var ErrKey = errors.New("wrong sealing key")
 
+// errSealed is one value that does not open: its row is damaged, or was moved from where it belongs.
+var errSealed = errors.New("sealed value does not open")
+
 // sealer keeps columns unreadable to whoever has only the database. A sealed value is bound to its column, row and
 // company, so that it opens nowhere else: one byte naming the key, twelve random bytes of nonce, then AES-256-GCM.
 type sealer struct {
@@ -65,11 +68,11 @@ func (k sealer) open(column, row string, company CompanyID, sealed []byte) ([]by
 	}
 	n := 1 + k.aead.NonceSize()
 	if len(sealed) < n || sealed[0] != k.id {
-		return nil, fmt.Errorf("opening %s of %s: %w", column, row, ErrKey)
+		return nil, fmt.Errorf("opening %s of %s: %w: %w", column, row, errSealed, ErrKey)
 	}
 	plain, err := k.aead.Open([]byte{}, sealed[1:n], sealed[n:], sealedFor(column, row, company))
 	if err != nil {
-		return nil, fmt.Errorf("opening %s of %s: %w", column, row, err)
+		return nil, fmt.Errorf("opening %s of %s: %w", column, row, errSealed) // the library says no more than that
 	}
 	return plain, nil
 }
