@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"pilder/policy"
 	"pilder/store"
 	"pilder/store/storetest"
 )
@@ -176,6 +177,44 @@ func TestAnEditKnowsWhatItChanges(t *testing.T) {
 		got := w.next(t)
 		same(t, id, got.EditMessage)
 		same(t, edit, got.Draft)
+	})
+}
+
+// TestAChangedCardSpeaksItsReadersLanguage: the cards of one approval may stand in chats of two languages.
+func TestAChangedCardSpeaksItsReadersLanguage(t *testing.T) {
+	eachTown(t, func(t *testing.T, w *town) {
+		langs := map[int64]string{w.admin.Person.Telegram: "es", w.approver.Person.Telegram: "en"}
+		run := w.talk(t, w.member, private(w.member))
+		begun := need(w.BeginCall(t.Context(), run.call(policy.Hold, `{}`), func(a store.Approval, to store.Approver) store.Draft {
+			d := card(a, to)
+			d.Lang = langs[to.Chat.ID]
+			return d
+		}))(t)
+		run.end(store.RunSucceeded)
+		w.said(t)
+		say := func(a store.Approval) []store.Draft {
+			return []store.Draft{{Company: a.Company, Lang: "es", Kind: store.DraftEdit, Approval: a.ID, Notice: "card.denied"}}
+		}
+		v := store.Verdict{Approval: begun.Approval.ID, Telegram: w.admin.Person.Telegram}
+		need(w.Decide(t.Context(), w.press(t, v.Telegram), v, say))(t)
+		got := map[int64]string{}
+		for range langs {
+			r := w.next(t)
+			got[r.Draft.Chat.ID] = r.Draft.Lang
+			w.send(t, r)
+		}
+		same(t, langs, got)
+	})
+}
+
+// TestAReplyThatDoesNotOpenIsSetAside: a damaged row must not keep everybody else's answers back.
+func TestAReplyThatDoesNotOpenIsSetAside(t *testing.T) {
+	eachTown(t, func(t *testing.T, w *town) {
+		w.say(t, 1, "a", 0)
+		w.say(t, 2, "b", 0)
+		w.exec(t, `UPDATE reply SET body = (SELECT body FROM reply WHERE chat_id = 2) WHERE chat_id = 1`)
+		same(t, []string{"2:b/1"}, w.sendAll(t))
+		same(t, 0, need(w.OutboxWaiting(t.Context(), townBot, 1))(t))
 	})
 }
 

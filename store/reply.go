@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/hex"
@@ -108,6 +109,18 @@ type replyBody struct {
 	Buttons  [][]buttonBody    `json:"buttons,omitempty"`
 }
 
+// openReplyBody undoes what sayOne seals.
+func (s *Store) openReplyBody(id ReplyID, company CompanyID, sealed []byte) (b replyBody, err error) {
+	plain, err := s.seal.open("reply.body", string(id), company, sealed)
+	if err != nil {
+		return b, err
+	}
+	if err := json.Unmarshal(plain, &b); err != nil {
+		return b, fmt.Errorf("reading reply %s: %w", id, err)
+	}
+	return b, nil
+}
+
 // buttonBody is a button with the token that its press will carry. Only sealed does it reach a disk.
 type buttonBody struct {
 	Label  string            `json:"label"`
@@ -135,19 +148,24 @@ func (s *Store) say(ctx context.Context, tx *sql.Tx, from origin, drafts []Draft
 	return nil
 }
 
-// sayToCards writes one edit for each card of the draft's approval, in the card's own chat.
+// sayToCards writes one edit for each card of the draft's approval, in the card's own chat and language: of one approval
+// the cards may go to people of two.
 func (s *Store) sayToCards(ctx context.Context, tx *sql.Tx, from origin, d Draft) error {
 	var edits []Draft
-	rows, err := tx.QueryContext(ctx, `SELECT reply_id, chat_id, topic_id, is_private FROM reply
+	rows, err := tx.QueryContext(ctx, `SELECT reply_id, chat_id, topic_id, is_private, body FROM reply
 		WHERE approval_id = $1 AND approval_id <> '' AND company_id = $2 AND kind = $3 AND part = 1 ORDER BY ordinal`,
 		d.Approval, d.Company, DraftCard)
 	err = each(rows, err, func(scan func(...any) error) error {
 		e := d
 		var private int64
-		if err := scan(&e.EditOf, &e.Chat.ID, &e.Chat.Topic, &private); err != nil {
+		var sealed []byte
+		if err := scan(&e.EditOf, &e.Chat.ID, &e.Chat.Topic, &private, &sealed); err != nil {
 			return err
 		}
 		e.Chat.Private = private == 1
+		if card, err := s.openReplyBody(e.EditOf, d.Company, sealed); err == nil { // a damaged card loses its buttons too
+			e.Lang = cmp.Or(card.Lang, d.Lang)
+		}
 		edits = append(edits, e)
 		return nil
 	})
