@@ -116,12 +116,11 @@ func (s *Store) finishRun(ctx context.Context, tx *sql.Tx, l *liveTurn, r Run, f
 	}
 	state := f.State
 	if row.wished && state != RunSucceeded {
-		state = RunCancelled
+		state, f.Drafts = RunCancelled, nil
 	}
-	switch {
-	case state == RunInterrupted:
+	if state == RunInterrupted {
 		err = s.endInterrupted(ctx, tx, row, f)
-	default:
+	} else {
 		err = s.endRun(ctx, tx, row, state, f)
 	}
 	if err != nil {
@@ -183,7 +182,7 @@ func (s *Store) runRow(ctx context.Context, tx *sql.Tx, where string, args ...an
 func (s *Store) endRun(ctx context.Context, tx *sql.Tx, r runRow, state RunState, f Finish) error {
 	reason := f.Reason
 	if state != f.State {
-		reason, f.Drafts = "stopped", nil
+		reason = "stopped"
 	}
 	if err := s.closeRun(ctx, tx, r, state, reason, f); err != nil {
 		return err

@@ -70,6 +70,37 @@ func TestStop(t *testing.T) {
 	})
 }
 
+// TestAStoppedRunSaysNothingMore: /stop has told what was done, and the run's own words would come after it.
+func TestAStoppedRunSaysNothingMore(t *testing.T) {
+	for _, ends := range []store.RunState{store.RunCancelled, store.RunFailed} {
+		t.Run(string(ends), func(t *testing.T) {
+			eachTown(t, func(t *testing.T, w *town) {
+				begun, ended := make(chan store.Run, 1), make(chan store.RunState, 1)
+				serve(t, w.Store, func(ctx context.Context, turn store.Turn) error {
+					r, ok, err := w.StartRun(ctx, turn)
+					if err != nil || !ok {
+						return err
+					}
+					begun <- r
+					<-ctx.Done()
+					f := succeeded(r)
+					f.State = ends
+					state, err := w.FinishRun(ctx, turn, r, f)
+					ended <- state
+					return err
+				})
+				chat := private(w.member)
+				w.write(t, w.member, chat, "x")
+				next(t, begun)
+				need(w.Stop(t.Context(), w.command(t, w.member, chat), w.member.Person.Telegram, chat,
+					func(store.Stopped) []store.Draft { return nil }))(t)
+				same(t, store.RunCancelled, next(t, ended))
+				same(t, []said(nil), w.said(t))
+			})
+		})
+	}
+}
+
 // TestAWishFromElsewhereArrives: the process that hears /stop is not the one that works.
 func TestAWishFromElsewhereArrives(t *testing.T) {
 	url := storetest.Fresh(t, "postgres")
