@@ -128,7 +128,7 @@ func (g *Gateway) performApproved(ctx context.Context, a store.Approval, halt <-
 func runOf(a store.Approval, m store.Membership, accounts []store.Account) store.Run {
 	p := m.Principal()
 	p.Run = a.Run
-	p.Scopes = []policy.Scope{policy.ScopeAppsRead, policy.ScopeAppsWrite, policy.ScopeMailSend, policy.ScopeApprovalsRead, policy.ScopeAccountsWrite}
+	p.Scopes = m.Role.Scopes()
 	grant := policy.NewGrant(policy.GrantInput{Principal: p, Domains: m.Company.Domains, Apps: appsOf(accounts)})
 	return store.Run{ID: a.Run, Principal: p, Member: m, Chat: a.Chat, Grant: grant, Accounts: accounts}
 }

@@ -164,6 +164,17 @@ func TestNobodyMayDoAnything(t *testing.T) {
 	}
 }
 
+func TestOnlyAKnownRoleAsksForScopes(t *testing.T) {
+	for _, role := range []policy.Role{policy.RoleMember, policy.RoleApprover, policy.RoleAdmin} {
+		if diff := cmp.Diff(allScopes, role.Scopes()); diff != "" {
+			t.Errorf("%s: %s", role, diff)
+		}
+	}
+	if got := append(policy.RoleNone.Scopes(), policy.Role("owner").Scopes()...); got != nil {
+		t.Errorf("nobody asks for %v", got)
+	}
+}
+
 func TestASoleAdminConfirmsTheirOwnHolds(t *testing.T) {
 	outside := mail(`{"para":"x@otra.com"}`)
 	hold := policy.Decision{Effect: policy.Hold, Rule: "mail.outside"}

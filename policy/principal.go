@@ -39,6 +39,15 @@ const (
 	ScopeAccountsWrite Scope = "accounts:write"
 )
 
+// Scopes are what a run of somebody with this role may ask for. All roles ask for the same; what comes of it is the grant's
+// to say. A role that this binary does not know asks for nothing.
+func (r Role) Scopes() []Scope {
+	if !r.Known() {
+		return nil
+	}
+	return []Scope{ScopeAppsRead, ScopeAppsWrite, ScopeMailSend, ScopeApprovalsRead, ScopeAccountsWrite}
+}
+
 // Principal is who is asking. The zero value is nobody: every decision for it is Deny.
 type Principal struct {
 	Company    CompanyID

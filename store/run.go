@@ -196,22 +196,11 @@ func (s *Store) freeze(ctx context.Context, tx *sql.Tx, r *Run, m MembershipID) 
 		apps = append(apps, a.App)
 	}
 	r.Principal = r.Member.Principal()
-	r.Principal.Run, r.Principal.Scopes = r.ID, scopes(r.Member.Role)
+	r.Principal.Run, r.Principal.Scopes = r.ID, r.Member.Role.Scopes()
 	r.Grant = policy.NewGrant(policy.GrantInput{
 		Principal: r.Principal, Domains: r.Member.Company.Domains, Apps: apps, NobodyElseApproves: others == 0,
 	})
 	return nil
-}
-
-// scopes are what a run's token lets it ask for. All roles ask for the same; what comes of it is the grant's to say. A role
-// that this binary does not know asks for nothing.
-func scopes(role policy.Role) []policy.Scope {
-	if !role.Known() {
-		return nil
-	}
-	return []policy.Scope{
-		policy.ScopeAppsRead, policy.ScopeAppsWrite, policy.ScopeMailSend, policy.ScopeApprovalsRead, policy.ScopeAccountsWrite,
-	}
 }
 
 func (s *Store) insertRun(ctx context.Context, tx *sql.Tx, r Run, job int64) error {
@@ -310,8 +299,11 @@ func (s *Store) LiveRun(ctx context.Context, id RunID) (Run, error) {
 	r.Principal = r.Member.Principal()
 	r.Principal.Role, r.Principal.Run = role, id // as frozen, whatever the role is now
 	var ids []string
-	for text, into := range map[string]any{scopes: &r.Principal.Scopes, grant: &r.Grant, accounts: &ids} {
-		if err := json.Unmarshal([]byte(text), into); err != nil {
+	for _, column := range []struct {
+		text string
+		into any
+	}{{scopes, &r.Principal.Scopes}, {grant, &r.Grant}, {accounts, &ids}} {
+		if err := json.Unmarshal([]byte(column.text), column.into); err != nil {
 			return Run{}, fmt.Errorf("reading run %s: %w", id, err)
 		}
 	}
