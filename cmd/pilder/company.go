@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -69,13 +68,13 @@ func companyCommand() *cobra.Command {
 
 func checkCompany(c store.Company) error {
 	if strings.TrimSpace(c.Name) == "" {
-		return &codedError{exitUsage, errors.New("a company needs a name")}
+		return usageError("a company needs a name")
 	}
 	if _, err := time.LoadLocation(c.Zone); err != nil || c.Zone == "" {
-		return &codedError{exitUsage, fmt.Errorf("--zone %q is no IANA time zone", c.Zone)}
+		return usageError("--zone %q is no IANA time zone", c.Zone)
 	}
 	if c.Lang != "es" && c.Lang != "en" {
-		return &codedError{exitUsage, fmt.Errorf("--lang must be es or en, not %q", c.Lang)}
+		return usageError("--lang must be es or en, not %q", c.Lang)
 	}
 	return nil
 }
@@ -111,23 +110,25 @@ func inviteCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r := policy.Role(role)
 			if r != policy.RoleMember && r != policy.RoleApprover && r != policy.RoleAdmin {
-				return &codedError{exitUsage, fmt.Errorf("--role must be admin, approver or member, not %q", role)}
+				return usageError("--role must be admin, approver or member, not %q", role)
 			}
 			cfg, err := loadConfig(cmd)
 			if err != nil {
 				return err
 			}
-			return withStore(cmd, func(ctx context.Context, s *store.Store) error {
+			var token store.Secret
+			err = withStore(cmd, func(ctx context.Context, s *store.Store) error {
 				company, err := findCompany(ctx, s, args[0])
-				if err != nil {
-					return err
+				if err == nil {
+					token, err = s.Invite(ctx, company.ID, r, "", ttl)
 				}
-				token, err := s.Invite(ctx, company.ID, r, "", ttl)
-				if err != nil {
-					return err
-				}
-				return printInvitation(ctx, cmd.OutOrStdout(), cfg, token)
+				return err
 			})
+			if err != nil {
+				return err
+			}
+			printInvitation(cmd, cfg, token)
+			return nil
 		},
 	}
 	cmd.Flags().StringVar(&role, "role", string(policy.RoleMember), "admin, approver or member")
@@ -135,14 +136,15 @@ func inviteCommand() *cobra.Command {
 	return cmd
 }
 
-// printInvitation prints the t.me link when the bot can be asked its name, else what to type.
-func printInvitation(ctx context.Context, out io.Writer, cfg Config, token store.Secret) error {
-	if name, err := botName(ctx, cfg); err == nil {
-		fmt.Fprintf(out, "https://t.me/%s?start=%s\n", name, token.Reveal())
-		return nil
+// printInvitation prints the t.me link when the bot can be asked its name, else what the person has to write to it.
+func printInvitation(cmd *cobra.Command, cfg Config, token store.Secret) {
+	name, err := botName(cmd.Context(), cfg)
+	if err != nil {
+		fmt.Fprintln(cmd.ErrOrStderr(), "pilder: the bot's name is not known, so there is no link; the person writes this to the bot:", err)
+		fmt.Fprintf(cmd.OutOrStdout(), "/start %s\n", token.Reveal())
+		return
 	}
-	fmt.Fprintf(out, "/start %s\n", token.Reveal())
-	return nil
+	fmt.Fprintf(cmd.OutOrStdout(), "https://t.me/%s?start=%s\n", name, token.Reveal())
 }
 
 // findCompany takes an id or an exact name.

@@ -60,7 +60,7 @@ func doctorCommand() *cobra.Command {
 func examine(ctx context.Context, cfg Config, only []string, quiet bool, out, errs io.Writer) error {
 	for _, name := range only {
 		if !slices.ContainsFunc(checks(), func(c check) bool { return c.name == name }) {
-			return &codedError{exitUsage, fmt.Errorf("nothing called %q to look at", name)}
+			return usageError("nothing called %q to look at", name)
 		}
 	}
 	var wrong []string
@@ -99,7 +99,7 @@ func checkSandbox(ctx context.Context, cfg Config) (string, error) {
 	tier, _ := box.Probe(ctx)
 	found := "tier " + tier.String()
 	if tier < runner.TierB {
-		found += "; B would add a user id of its own for the agents and cgroup limits (see deploy/)"
+		found += "; B would add a user id of its own for the agents and cgroup limits"
 	}
 	return found, nil
 }
@@ -140,9 +140,11 @@ func botName(ctx context.Context, cfg Config) (string, error) {
 	if cfg.TelegramToken.IsZero() {
 		return "", errors.New("no token; talk to @BotFather in Telegram, send /newbot, and put the token into telegram.token")
 	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
 	name, err := bot.Username(ctx, cfg.TelegramAPIURL, cfg.TelegramToken)
 	if err != nil {
-		return "", fmt.Errorf("%w; check telegram.token with @BotFather (/mybots, API Token)", err)
+		return "", fmt.Errorf("%w; check the network, and telegram.token with @BotFather (/mybots, API Token)", err)
 	}
 	return name, nil
 }
@@ -182,18 +184,19 @@ func checkModel(ctx context.Context, cfg Config) (string, error) {
 	return "", fmt.Errorf("%s answers %s", cfg.ModelURL, res.Status)
 }
 
-// modelID gives the alias's model for the API, which knows no aliases; the CLI resolves them by itself.
+// modelID is the model to ask the API for, which knows no aliases; the CLI resolves them by itself. For any alias the key is
+// proved with what CLI 2.1.332 makes of sonnet (measured).
 func modelID(name string) string {
-	aliases := map[string]string{"sonnet": "claude-sonnet-5-5"} // CLI 2.1.332 resolves it so, measured
-	if id, ok := aliases[name]; ok {
-		return id
+	switch name {
+	case "sonnet", "opus", "haiku":
+		return "claude-sonnet-5-5"
 	}
 	return name
 }
 
 func checkPipedream(ctx context.Context, cfg Config) (string, error) {
 	if cfg.PipedreamProject == "" {
-		return "", errors.New("no project; make one at https://pipedream.com/projects and set pipedream.project_id, client_id, client_secret and environment")
+		return "no project, so there are no connected apps; for some, make one at https://pipedream.com/projects and set pipedream.project_id, client_id, client_secret and environment", nil
 	}
 	apps, err := pipedream.New(pipedreamConfig(cfg))
 	if err != nil {
@@ -208,7 +211,7 @@ func checkPipedream(ctx context.Context, cfg Config) (string, error) {
 // openStore opens the configured store for one command: as its owner, or, while a server has it, as a guest.
 func openStore(ctx context.Context, cfg Config) (*store.Store, error) {
 	if err := os.MkdirAll(cfg.Data, 0o700); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("making the data folder: %w", err)
 	}
 	c := store.Config{URL: cfg.StoreURL, Key: cfg.StoreKey}
 	s, err := store.Open(ctx, c)
@@ -216,5 +219,8 @@ func openStore(ctx context.Context, cfg Config) (*store.Store, error) {
 		c.Guest = true
 		s, err = store.Open(ctx, c)
 	}
-	return s, err
+	if err != nil {
+		return nil, machineError("opening the store: %w", err)
+	}
+	return s, nil
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	_ "time/tzdata" // people's zones, also where the machine has no zone files
 
@@ -23,7 +25,7 @@ const (
 	exitMachine = 78
 )
 
-// exitError carries a code beside its one line.
+// codedError carries an exit code beside its one line.
 type codedError struct {
 	code int
 	err  error
@@ -37,24 +39,32 @@ func machineError(format string, a ...any) error {
 	return &codedError{exitMachine, fmt.Errorf(format, a...)}
 }
 
+// usageError is a command line that says nothing we know.
+func usageError(format string, a ...any) error {
+	return &codedError{exitUsage, fmt.Errorf(format, a...)}
+}
+
 func main() {
 	if code, inside := runner.Reexec(os.Args); inside {
 		os.Exit(code) // started by a sandbox: before anything reads a configuration or an environment
 	}
-	os.Exit(Main(os.Args[1:]))
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // the first signal ends in order; a second one is not waited for
+	os.Exit(Main(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-// Main runs one command and gives its exit code. Scripts of the tests call it too.
-func Main(args []string) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+// Main runs one command and gives its exit code. Tests call it too.
+func Main(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) int {
 	root := rootCommand()
 	root.SetArgs(args)
+	root.SetIn(in)
+	root.SetOut(out)
+	root.SetErr(errs)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return exitOK
 	}
-	fmt.Fprintln(os.Stderr, "pilder:", err)
+	fmt.Fprintln(errs, "pilder:", err)
 	if coded := (*codedError)(nil); errors.As(err, &coded) {
 		return coded.code
 	}
@@ -72,13 +82,42 @@ func rootCommand() *cobra.Command {
 		SilenceUsage:  true,
 	}
 	root.PersistentFlags().String("config", os.Getenv("PILDER_CONFIG"), "configuration file (default ./pilder.yaml if it is there)")
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &codedError{exitUsage, err} })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError("%w", err) })
 	root.AddCommand(
 		serveCommand(), demoCommand(), runCommand(), initCommand(), doctorCommand(), migrateCommand(), versionCommand(),
 		companyCommand(), personCommand(), inviteCommand(), runsCommand(), toolsCommand(), auditCommand(),
 		sandboxCommand(), simCommand(), cliCommand(),
 	)
+	strict(root)
 	return root
+}
+
+// strict makes every refusal of a command line a usage error. cobra's own are plain errors, and of a word that is no
+// subcommand of a group it makes a success with the group's help.
+func strict(cmd *cobra.Command) {
+	if check := cmd.Args; check != nil {
+		cmd.Args = func(cmd *cobra.Command, args []string) error {
+			if err := check(cmd, args); err != nil {
+				return usageError("%w", err)
+			}
+			return nil
+		}
+	}
+	if !cmd.Runnable() {
+		cmd.Args, cmd.SuggestionsMinimumDistance = cobra.ArbitraryArgs, 2
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return cmd.Help()
+			}
+			if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+				return usageError("%s has no command %q; did you mean %s?", cmd.CommandPath(), args[0], strings.Join(near, " or "))
+			}
+			return usageError("%s has no command %q; see %s --help", cmd.CommandPath(), args[0], cmd.CommandPath())
+		}
+	}
+	for _, c := range cmd.Commands() {
+		strict(c)
+	}
 }
 
 // loadConfig reads the configuration of a command line.
@@ -89,7 +128,7 @@ func loadConfig(cmd *cobra.Command) (Config, error) {
 	}
 	cfg, err := LoadConfig(file, os.Environ())
 	if err != nil {
-		return Config{}, &codedError{exitMachine, err}
+		return Config{}, machineError("%w", err)
 	}
 	return cfg, nil
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"os"
@@ -41,7 +40,7 @@ func runCommand() *cobra.Command {
 				return err
 			}
 			if cfg.TelegramToken.IsZero() {
-				return runDemo(cmd.Context(), demoOptions{as: "admin", listen: "127.0.0.1:8090"}, cmd.OutOrStdout(), cmd.ErrOrStderr())
+				return runDemo(cmd.Context(), demoOptions{as: "admin", listen: demoListen}, cmd.OutOrStdout(), cmd.ErrOrStderr())
 			}
 			return serve(cmd.Context(), cfg, houseOptions{role: "all"}, cmd.ErrOrStderr())
 		},
@@ -50,12 +49,12 @@ func runCommand() *cobra.Command {
 
 func serve(ctx context.Context, cfg Config, o houseOptions, errs io.Writer) error {
 	if !slices.Contains([]string{"all", "bot", "worker", "gateway"}, o.role) {
-		return &codedError{exitUsage, fmt.Errorf("--role must be all, bot, worker or gateway, not %q", o.role)}
+		return usageError("--role must be all, bot, worker or gateway, not %q", o.role)
 	}
 	if cfg.TelegramToken.IsZero() {
 		return machineError("telegram.token is not set; `pilder init` asks for it, `pilder demo` needs none")
 	}
-	if cfg.ModelKey.IsZero() && o.role != "bot" {
+	if cfg.ModelKey.IsZero() && (o.role == "all" || o.role == "worker") {
 		return machineError("model.key is not set; `pilder init` asks for it")
 	}
 	log := newLog(cfg, errs)
@@ -71,6 +70,9 @@ func serve(ctx context.Context, cfg Config, o houseOptions, errs io.Writer) erro
 	}
 	h, err := buildHouse(ctx, cfg, log, o)
 	if err != nil {
+		if o.public != nil {
+			err = errors.Join(err, o.public.Close())
+		}
 		return err
 	}
 	log.Info().Str("event", "pilder.started").Str("version", version).Str("role", o.role).Send()

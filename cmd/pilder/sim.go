@@ -16,9 +16,14 @@ func simCommand() *cobra.Command {
 	add := func(name, listen, short string, run func(ctx context.Context, listen string, log io.Writer) error) {
 		one := &cobra.Command{
 			Use: name, Short: short, Args: cobra.NoArgs,
-			RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), listen, cmd.OutOrStdout()) },
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				if err := onLoopback(listen); err != nil {
+					return err
+				}
+				return run(cmd.Context(), listen, cmd.OutOrStdout())
+			},
 		}
-		one.Flags().StringVar(&listen, "listen", listen, "address")
+		one.Flags().StringVar(&listen, "listen", listen, "loopback address")
 		cmd.AddCommand(one)
 	}
 	add("telegram", "127.0.0.1:8081", "Bot API and a chat page", func(ctx context.Context, listen string, log io.Writer) error {
