@@ -38,9 +38,9 @@ type Config struct {
 	StoreURL string       // sqlite:PATH or postgres://…; default sqlite:DATA/pilder.db
 	StoreKey store.Secret // 64 hex digits; SQLite makes its own beside the file when empty
 
-	GatewayListen    string // public HTTP, default 127.0.0.1:8080
-	GatewayPublicURL string // as people's browsers reach it, default http:// + listen
-	TokenKeys        []string
+	GatewayListen    string         // public HTTP, default 127.0.0.1:8080
+	GatewayPublicURL string         // as people's browsers reach it, default http:// + listen
+	TokenKeys        []store.Secret // "ID:64 hex digits", newest first; in the environment with spaces between them
 
 	SandboxMode    string // bwrap (default) or none
 	SandboxRequire string // lowest tier accepted: A, B, C; default C
@@ -139,8 +139,7 @@ func readEnviron(v *viper.Viper, environ []string, known map[string]any) error {
 		names["PILDER_"+strings.ToUpper(strings.ReplaceAll(key, ".", "_"))] = key
 	}
 	names["TELEGRAM_BOT_TOKEN"], names["ANTHROPIC_API_KEY"] = "telegram.token", "model.key"
-	slices.Sort(environ) // ANTHROPIC_… and PILDER_… before TELEGRAM_…; ours win below
-	for _, ours := range []bool{false, true} {
+	for _, ours := range []bool{false, true} { // the borrowed names first, so that ours win
 		for _, line := range environ {
 			name, value, _ := strings.Cut(line, "=")
 			if strings.HasPrefix(name, "PILDER_") != ours || slices.Contains(elsewhere, name) {
@@ -182,7 +181,6 @@ func settle(v *viper.Viper) (Config, error) {
 		StoreKey:             secret("store.key"),
 		GatewayListen:        v.GetString("gateway.listen"),
 		GatewayPublicURL:     strings.TrimSuffix(v.GetString("gateway.public_url"), "/"),
-		TokenKeys:            v.GetStringSlice("token.keys"),
 		SandboxMode:          v.GetString("sandbox.mode"),
 		SandboxRequire:       strings.ToUpper(v.GetString("sandbox.require")),
 		RunnerMaxRuns:        v.GetInt("runner.max_runs"),
@@ -191,6 +189,9 @@ func settle(v *viper.Viper) (Config, error) {
 		AgentHome:            v.GetString("agent_home"),
 		LogLevel:             v.GetString("log.level"),
 		LogFormat:            v.GetString("log.format"),
+	}
+	for _, line := range v.GetStringSlice("token.keys") {
+		c.TokenKeys = append(c.TokenKeys, store.NewSecret(line))
 	}
 	for _, key := range reserved {
 		if v.GetString(key) != fmt.Sprint(keys()[key]) {
@@ -229,16 +230,17 @@ func (c Config) check() error {
 	case c.PipedreamProject != "" && c.PipedreamEnvironment != "development" && c.PipedreamEnvironment != "production":
 		return errors.New("pipedream.environment must be development or production: the two share nothing")
 	}
-	for key, address := range map[string]string{"telegram.api_url": c.TelegramAPIURL, "model.url": c.ModelURL,
-		"pipedream.url": c.PipedreamURL, "gateway.public_url": c.GatewayPublicURL} {
-		if err := checkURL(key, address); err != nil {
-			return err
-		}
-	}
 	if _, _, err := net.SplitHostPort(c.GatewayListen); err != nil {
 		return fmt.Errorf("gateway.listen must be host:port: %w", err)
 	}
-	return nil
+	for _, u := range [][2]string{{"telegram.api_url", c.TelegramAPIURL}, {"model.url", c.ModelURL},
+		{"pipedream.url", c.PipedreamURL}, {"gateway.public_url", c.GatewayPublicURL}} {
+		if err := checkURL(u[0], u[1]); err != nil {
+			return err
+		}
+	}
+	_, err := tokenKeys(c.TokenKeys)
+	return err
 }
 
 // checkURL wants https, except on this machine: tokens and keys travel there.

@@ -2,13 +2,11 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -78,6 +76,7 @@ func (h *house) buildGateway(context.Context) error {
 		LinkCard:     func(l gateway.LinkCard) store.Draft { return bot.LinkDraft(l.Member, l.App.Name, l.Chat, l.URL) },
 		AccountCard:  func(a store.Account, l store.Link) store.Draft { return bot.AccountCard(a, l.Membership) },
 		Instructions: instructions(apps),
+		Ready:        h.ready,
 		Log:          h.log,
 	}
 	if cfg.TokenKeys, err = tokenKeys(h.cfg.TokenKeys); err != nil {
@@ -140,7 +139,7 @@ func (h *house) buildBot(context.Context) error {
 }
 
 func (h *house) buildRunner(ctx context.Context) error {
-	if h.cfg.ModelKey.IsZero() || h.role("bot") && !h.role("worker") {
+	if h.cfg.ModelKey.IsZero() || !h.role("worker") {
 		return nil
 	}
 	var err error
@@ -198,22 +197,33 @@ func (h *house) appName(slug, lang string) string {
 	return slug
 }
 
-// Run runs the parts until ctx ends or one of them fails, and stops them in order, each waited for before the next:
-// polling and sending, runs, doors and HTTP, store.
-func (h *house) Run(ctx context.Context) error {
-	running, fail := context.WithCancelCause(ctx)
-	defer fail(nil)
+// Run runs the parts until ctx ends or one of them fails, and stops them in order: polling and sending, runs, doors and
+// HTTP, store.
+func (h *house) Run(ctx context.Context) error { return runStages(ctx, h.stages()) }
+
+// errEnded is a part that ended though nobody told it to.
+var errEnded = errors.New("a part of pilder ended by itself")
+
+// runStages starts the stages from the last to the first, runs them until ctx ends or a part fails, and then stops them
+// from the first to the last, each waited for before the next.
+func runStages(ctx context.Context, stages [][]func(context.Context) error) error {
+	running, fail := context.WithCancel(ctx)
+	defer fail()
 	var stop []func() error
-	for _, stage := range slices.Backward(h.stages()) {
+	for _, stage := range slices.Backward(stages) {
 		own, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		group, own := errgroup.WithContext(own)
 		for _, part := range stage {
 			group.Go(func() error {
 				err := part(own)
-				if err != nil && own.Err() == nil {
-					fail(err)
+				if own.Err() != nil {
+					return ignoreCancel(err)
 				}
-				return ignoreCancel(err)
+				if err == nil {
+					err = errEnded
+				}
+				fail()
+				return err
 			})
 		}
 		stop = append(stop, func() error { cancel(); return group.Wait() })
@@ -232,8 +242,8 @@ func (h *house) stages() [][]func(context.Context) error {
 	if h.bot != nil && h.role("bot") {
 		talk = append(talk, h.bot.Run)
 	}
-	if h.runner != nil && h.role("worker") {
-		work = append(work, h.runner.Run)
+	if h.runner != nil {
+		work = append(work, h.runAgents)
 	}
 	if h.role("gateway") {
 		doors = append(doors, h.gateway.ServeApproved)
@@ -245,6 +255,23 @@ func (h *house) stages() [][]func(context.Context) error {
 		}
 	}
 	return [][]func(context.Context) error{talk, work, doors, {h.store.Run}}
+}
+
+// runAgents runs the runner. A sandbox that is too weak is the machine's fault.
+func (h *house) runAgents(ctx context.Context) error {
+	err := h.runner.Run(ctx)
+	if errors.Is(err, runner.ErrTooWeak) {
+		return machineError("%w", err)
+	}
+	return err
+}
+
+// ready tells whether the store answers, without which nothing else does.
+func (h *house) ready(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	_, err := h.store.Companies(ctx)
+	return err
 }
 
 // Close ends what Run does not: the store. Run must have returned.
@@ -288,24 +315,6 @@ func (h *house) account(ctx context.Context, c gateway.Caller, app string) (stri
 		}
 	}
 	return newest.Provider, nil
-}
-
-// agentHome is the folder mounted into every run: the configured one, or the embedded one laid out afresh.
-func (h *house) agentHome() (string, error) {
-	if h.cfg.AgentHome != "" {
-		return filepath.Abs(h.cfg.AgentHome)
-	}
-	folder, err := filepath.Abs(filepath.Join(h.cfg.Data, "agent-home"))
-	if err != nil {
-		return "", err
-	}
-	if err := os.RemoveAll(folder); err != nil {
-		return "", fmt.Errorf("laying out the agent home: %w", err)
-	}
-	if err := os.CopyFS(folder, configs.AgentHome()); err != nil {
-		return "", fmt.Errorf("laying out the agent home: %w", err)
-	}
-	return folder, nil
 }
 
 func newSandbox(cfg Config, accept bool) (*runner.Sandbox, error) {
@@ -354,18 +363,16 @@ func prices() []model.Price {
 
 // tokenKeys reads "id:64 hex digits" lines. With none, run tokens are signed with a key of this process: their doors are
 // served by it too, so nobody else has to know.
-func tokenKeys(lines []string) ([]gateway.TokenKey, error) {
+func tokenKeys(lines []store.Secret) ([]gateway.TokenKey, error) {
 	if len(lines) == 0 {
-		var b [32]byte
-		rand.Read(b[:])
-		return []gateway.TokenKey{{ID: "process-" + time.Now().UTC().Format("20060102"), Secret: store.NewSecret(hex.EncodeToString(b[:]))}}, nil
+		return []gateway.TokenKey{{ID: "process-" + time.Now().UTC().Format("20060102"), Secret: store.NewSecret(randomHex())}}, nil
 	}
 	var keys []gateway.TokenKey
 	for i, line := range lines {
-		id, secret, ok := strings.Cut(line, ":")
+		id, secret, ok := strings.Cut(line.Reveal(), ":")
 		raw, err := hex.DecodeString(secret)
 		if !ok || id == "" || err != nil || len(raw) < 32 {
-			return nil, machineError("token.keys[%d] must be ID:64 hex digits", i)
+			return nil, fmt.Errorf("token.keys[%d] must be ID:64 hex digits", i)
 		}
 		keys = append(keys, gateway.TokenKey{ID: id, Secret: store.NewSecret(secret)})
 	}
