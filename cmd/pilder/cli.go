@@ -10,7 +10,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"net/http"
 	"os"
@@ -40,7 +39,7 @@ func cliCommand() *cobra.Command {
 			if quiet {
 				out = io.Discard
 			}
-			return fetchCLI(cmd.Context(), registry, into, out, cmd.ErrOrStderr())
+			return fetchCLI(cmd.Context(), configs.CLI(), registry, into, out, cmd.ErrOrStderr())
 		},
 	}
 	fetch.Flags().BoolVar(&quiet, "quiet", false, "say nothing when it is there already")
@@ -60,15 +59,14 @@ func claudePath(cfg Config) string {
 
 // fetchCLI puts the pinned build where claudePath looks. The download is hashed while it is read and becomes visible only
 // by a rename after its digest held.
-func fetchCLI(ctx context.Context, registry, into string, out, progress io.Writer) error {
-	pin := configs.CLI()
+func fetchCLI(ctx context.Context, pin configs.Pin, registry, into string, out, progress io.Writer) error {
 	folder := filepath.Join(into, "claude-code", pin.Version)
 	binary := filepath.Join(folder, "claude")
 	if err := verifyBinary(binary, pin.BinarySHA256); err == nil {
 		fmt.Fprintln(out, binary)
 		return nil
 	}
-	address := registry + "/" + pin.Package + "/-/" + path.Base(pin.Package) + "-" + pin.Version + ".tgz"
+	address := strings.TrimSuffix(registry, "/") + "/" + pin.Package + "/-/" + path.Base(pin.Package) + "-" + pin.Version + ".tgz"
 	fmt.Fprintf(progress, "pilder: downloading Claude Code %s from %s (about 190 MB; licence: %s)\n", pin.Version, registry, pin.License)
 	if err := os.MkdirAll(filepath.Dir(folder), 0o755); err != nil {
 		return err
@@ -79,7 +77,7 @@ func fetchCLI(ctx context.Context, registry, into string, out, progress io.Write
 	}
 	defer os.RemoveAll(fresh)
 	if err := download(ctx, address, pin.Integrity, fresh); err != nil {
-		return machineError("fetching the CLI: %w", err)
+		return fmt.Errorf("fetching the CLI: %w", err)
 	}
 	if err := verifyBinary(filepath.Join(fresh, "claude"), pin.BinarySHA256); err != nil {
 		return machineError("fetching the CLI: %w", err)
@@ -122,7 +120,7 @@ func download(ctx context.Context, address, integrity, folder string) error {
 		return fmt.Errorf("reading %s: %w", address, err)
 	}
 	if got := "sha512-" + base64.StdEncoding.EncodeToString(sum.Sum(nil)); got != integrity {
-		return fmt.Errorf("%s has digest %s, expected %s", address, got, integrity)
+		return machineError("%s has digest %s, expected %s", address, got, integrity)
 	}
 	return nil
 }
@@ -167,7 +165,7 @@ func verifyBinary(file, want string) error {
 		return err
 	}
 	defer f.Close()
-	var sum hash.Hash = sha256.New()
+	sum := sha256.New()
 	if _, err := io.Copy(sum, f); err != nil {
 		return err
 	}
