@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,8 +22,8 @@ func runsCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return withStore(cmd, func(ctx context.Context, s *store.Store) error {
 				runs, err := s.Runs(ctx, "", limit)
-				for i := len(runs) - 1; i >= 0; i-- {
-					printRun(cmd.OutOrStdout(), runs[i])
+				for _, r := range slices.Backward(runs) {
+					printRun(cmd.OutOrStdout(), r)
 				}
 				return err
 			})
@@ -44,7 +45,7 @@ func runsCommand() *cobra.Command {
 		},
 	}
 	tail := &cobra.Command{
-		Use: "tail", Short: "follow the runs as they end (PostgreSQL; a SQLite file belongs to its server: follow its log)", Args: cobra.NoArgs,
+		Use: "tail", Short: "follow the runs as they end", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return withStore(cmd, func(ctx context.Context, s *store.Store) error { return tailRuns(ctx, s, cmd.OutOrStdout()) })
 		},
@@ -53,22 +54,25 @@ func runsCommand() *cobra.Command {
 	return cmd
 }
 
-// tailRuns prints each run once when it has ended.
+// tailRuns prints each run once when it has ended, from now on. It looks at the newest hundred.
 func tailRuns(ctx context.Context, s *store.Store, out io.Writer) error {
-	seen := map[policy.RunID]bool{}
-	for first := true; ; first = false {
+	var before map[policy.RunID]bool // those that had ended at the last look; nil: this is the first
+	for {
 		runs, err := s.Runs(ctx, "", 100)
 		if err != nil {
 			return err
 		}
-		for i := len(runs) - 1; i >= 0; i-- {
-			if r := runs[i]; !r.Ended.IsZero() && !seen[r.ID] {
-				seen[r.ID] = true
-				if !first {
-					printRun(out, r)
-				}
+		ended := map[policy.RunID]bool{}
+		for _, r := range slices.Backward(runs) {
+			if r.Ended.IsZero() {
+				continue
+			}
+			ended[r.ID] = true
+			if before != nil && !before[r.ID] {
+				printRun(out, r)
 			}
 		}
+		before = ended
 		select {
 		case <-ctx.Done():
 			return nil
