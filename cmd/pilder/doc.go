@@ -7,20 +7,21 @@
 //  1. bot/poll.go asks Telegram for updates, keeping each one's bytes.
 //  2. store/receive.go commits them: raw update, offset, message, and the wake-up of the conversation's turn. Only now is
 //     Telegram told that they arrived.
-//  3. runner/worker.go takes the turn: the waiting messages of one sender become one run (store/turn.go freezes the grant).
+//  3. runner/worker.go takes the turn: the waiting messages of one sender become one run (store/run.go freezes the grant).
 //  4. runner/turn.go writes the workspace, prompt/dynamic.go the prompt, runner/sandbox.go starts the agent in its sandbox.
 //  5. gateway/door.go is what the agent's MCP client finds: one listener, one run, 401 without its token.
 //  6. gateway/call.go is the choke point: validate, decide (policy/grant.go), commit the call (store/call.go), and only
 //     then act through a connector (gateway/pipedream, gateway/native), or answer that a human has to press a button.
-//  7. A button: bot/control.go, store/approval.go, and gateway/approved.go runs the frozen arguments once, without the model.
-//  8. store/turn.go ends the run: outcome, token dead, reply in the outbox, audit.
+//  7. A button: bot/press.go, store/approval.go, and gateway/approved.go runs the frozen arguments once, without the model.
+//  8. store/finish.go ends the run: outcome, token dead, reply in the outbox, audit.
 //  9. bot/sender.go sends it, and repeats only what Telegram certainly did not perform.
 //
 // # This folder
 //
 // main.go is the command line, one file per group of subcommands beside it. config.go is everything an operator can set.
 // house.go joins the parts and stops them in order: polling, runs, doors and HTTP, store. demo.go puts the stand-ins of sim
-// where Telegram, the model and Pipedream would be; nothing else knows that they exist.
+// (standins.go) where Telegram, the model and Pipedream would be, with a company in it (seed.go), and says one message for
+// --say (say.go); beside them only sim.go knows that they exist.
 //
 // Nothing calls backwards: bot, runner and gateway never import each other. They meet in the database, and house.go hands
 // the runner the functions that serve its doors.
