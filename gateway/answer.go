@@ -130,6 +130,9 @@ func again(b store.BegunCall, d policy.Decision, lang string) Result {
 		structured, _ := json.Marshal(map[string]string{"status": "ok", "message": text("done", lang)})
 		return Result{Outcome: b.Outcome, Text: text("done", lang), Structured: structured, Code: "ok"}
 	case store.OutcomeRefused, store.OutcomeExpired, store.OutcomeFailed:
+		if d.Effect == policy.Deny {
+			return denied(d, lang) // refused by no human
+		}
 		return failure(string(b.Outcome), "never", lang, b.Outcome)
 	case store.OutcomeOpen:
 		return failure("under_way", "wait", lang, store.OutcomeUnknown)

@@ -82,9 +82,13 @@ func (g *Gateway) call(ctx context.Context, a *access, name string, args json.Ra
 }
 
 // obstacle asks a tool's connector what would keep a call from working, before a human is asked about it.
-func (g *Gateway) obstacle(ctx context.Context, o offer, c Call) *Result {
+func (g *Gateway) obstacle(ctx context.Context, o offer, c Call) (found *Result) {
 	ctx, cancel := context.WithTimeout(ctx, g.cfg.CallTimeout)
 	defer cancel()
+	defer g.survive(c, func() {
+		r := failure("gateway_problem", "wait", c.Caller.Lang, store.OutcomeRefused)
+		found = &r
+	})
 	problem := o.from.Check(ctx, c)
 	if problem == nil {
 		return nil
@@ -143,20 +147,24 @@ func (g *Gateway) act(ctx context.Context, a *access, t offer, c Call) Result {
 func (g *Gateway) perform(ctx context.Context, o offer, c Call, halt <-chan struct{}) (r Result) {
 	ctx, cancel := g.patience(ctx, o.Class, halt)
 	defer cancel()
-	defer func() {
-		if p := recover(); p != nil {
-			// The panic's value may hold people's text; the stack does not.
-			g.cfg.Log.Error().Str("event", "call.panicked").Str("call", string(c.ID)).Str("tool", o.Name).
-				Str("stack", string(debug.Stack())).Send()
-			r = lost(o.Class, c.Caller.Lang)
-		}
-	}()
+	defer g.survive(c, func() { r = lost(o.Class, c.Caller.Lang) })
 	result, err := o.from.Call(ctx, c)
 	if err != nil {
 		g.cfg.Log.Error().Str("event", "call.broken").Str("call", string(c.ID)).Str("tool", o.Name).Err(err).Send()
 		return lost(o.Class, c.Caller.Lang)
 	}
 	return fit(result, o.Class, c.Caller.Lang)
+}
+
+// survive, deferred, keeps a connector's panic from ending the process, and every run with it: answer is what then stands.
+// The panic's value may hold people's text; the stack does not.
+func (g *Gateway) survive(c Call, answer func()) {
+	if recover() == nil {
+		return
+	}
+	g.cfg.Log.Error().Str("event", "call.panicked").Str("call", string(c.ID)).Str("tool", c.Tool).
+		Str("stack", string(debug.Stack())).Send()
+	answer()
 }
 
 // patience is how long a call may take: until the deadline or the halt, and a read no longer than its caller waits.

@@ -192,8 +192,10 @@ func TestNobodyIsAskedAboutACallThatCannotWork(t *testing.T) {
 	each(t, func(t *testing.T, w *world) {
 		run, _ := w.run(t)
 		addr, _ := w.door(t, run)
-		w.app.obstacles = map[string]*gateway.Result{remove: {Outcome: store.OutcomeFailed, Text: "falta un campo",
-			Structured: json.RawMessage(`{"status":"error","code":"needs_fields"}`), IsError: true, Code: "needs_fields"}}
+		w.app.checks = map[string]func() *gateway.Result{remove: func() *gateway.Result {
+			return &gateway.Result{Outcome: store.OutcomeFailed, Text: "falta un campo",
+				Structured: json.RawMessage(`{"status":"error","code":"needs_fields"}`), IsError: true, Code: "needs_fields"}
+		}}
 		got := call(t, w.agent(t, run, addr, "", nil), remove, `{}`)
 		if !got.IsError || !strings.Contains(got.Text, "falta un campo") {
 			t.Errorf("%+v", got)
@@ -202,6 +204,37 @@ func TestNobodyIsAskedAboutACallThatCannotWork(t *testing.T) {
 		same(t, map[int64][]string{}, w.said(t))
 		same(t, []string{}, w.app.performed())
 	})
+}
+
+func TestAConnectorThatPanicsWhenAskedAheadEndsNoProcess(t *testing.T) {
+	w := onSQLite(t)
+	run, _ := w.run(t)
+	addr, _ := w.door(t, run)
+	w.app.checks = map[string]func() *gateway.Result{remove: func() *gateway.Result { panic("secret address 10.1.2.3") }}
+	agent := w.agent(t, run, addr, "", nil)
+	got := call(t, agent, remove, `{}`)
+	if !got.IsError || got.Structured["code"] != "gateway_problem" || got.Structured["performed"] != "no" {
+		t.Errorf("%+v", got)
+	}
+	same(t, []row{{remove, policy.Deny, "", store.OutcomeRefused, "gateway_problem"}}, w.rows(t, run.ID))
+	if !w.log.has("call.panicked") || strings.Contains(w.log.text(), "10.1.2.3") {
+		t.Errorf("logged %s", w.log.text())
+	}
+	if got := call(t, agent, list, `{}`); got.IsError {
+		t.Errorf("afterwards: %+v", got)
+	}
+}
+
+func TestWhatIsNotAllowedIsSaidSoEveryTime(t *testing.T) {
+	w := onSQLite(t)
+	run, _ := w.run(t)
+	run.Grant.Rules = append(slices.Clone(run.Grant.Rules), policy.RuleRef{ID: "future.rule"})
+	addr, _ := w.door(t, run)
+	agent := w.agent(t, run, addr, "", nil)
+	first := call(t, agent, create, `{"summary":"x"}`)
+	same(t, "No permitido: las reglas de tu empresa han cambiado. No se hizo.", first.Text)
+	same(t, first, call(t, agent, create, `{"summary":"x"}`)) // and not that somebody did not approve it
+	same(t, []string{}, w.app.performed())
 }
 
 func TestARepeatedWriteReturnsTheFirstResult(t *testing.T) {

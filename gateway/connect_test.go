@@ -148,6 +148,10 @@ func TestPagesGiveNothingAway(t *testing.T) {
 	if body := w.browse(t, "GET", "/connect/unknown", "Accept-Language", "en-US").Body.String(); !strings.Contains(body, "no longer good") {
 		t.Error(body)
 	}
+	// Somebody of whom no language is known reads Spanish, and the page says that it is.
+	if body := w.browse(t, "GET", "/connect/done/-00").Body.String(); !strings.Contains(body, `lang="es"`) || !strings.Contains(body, "Listo") {
+		t.Error(body)
+	}
 	if strings.Contains(w.log.text(), secret) {
 		t.Error("the link is in the log")
 	}

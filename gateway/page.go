@@ -145,9 +145,7 @@ func (g *Gateway) say(w http.ResponseWriter, status int, lang, key string) {
 // show writes a page that loads nothing, runs nothing and fits in no frame. Browsers apply form-action to the redirect that
 // follows a form, so the provider's page must be allowed by scheme: its host is the provider's to choose.
 func (g *Gateway) show(w http.ResponseWriter, status int, p page) {
-	if p.Lang != "es" {
-		p.Lang = "en"
-	}
+	p.Lang = policy.Text{ES: "es", EN: "en"}.In(p.Lang) // the language its words were chosen in
 	p.Style = template.CSS(pageCSS)
 	var body bytes.Buffer
 	if err := template.Must(template.New("page").Parse(pageHTML)).Execute(&body, p); err != nil {

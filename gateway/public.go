@@ -96,8 +96,8 @@ func (g *Gateway) status(w http.ResponseWriter, code int, word string) {
 	}{"pilder", g.cfg.Version, word})
 }
 
-// webhook is the provider's hint that something was connected. It is unsigned (contract.md section 4), so nothing in it is
-// read; the address is the secret.
+// webhook is the provider's hint that something was connected. No signature on it was ever seen (Pipedream Connect, 2026),
+// so nothing in it is read; the address is the secret.
 func (g *Gateway) webhook(w http.ResponseWriter, r *http.Request) {
 	if !store.NewSecret(r.PathValue("secret")).Equal(g.cfg.WebhookSecret) {
 		g.cfg.Log.Warn().Str("event", "security.webhook_foreign").Send()

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// maxArgs bounds the arguments of one call, in bytes (contract.md 11.4 has the same bound for apps).
+	// maxArgs bounds the arguments of one call, in bytes (the connector of apps has the same).
 	maxArgs = 64 << 10
 	// maxProblems is how many faults are told at once: more only fill the model's context.
 	maxProblems = 12

@@ -322,7 +322,7 @@ type app struct {
 	script  map[string]func(context.Context, gateway.Call) (gateway.Result, error)
 	tools   map[string][]gateway.Tool // by app
 
-	obstacles map[string]*gateway.Result // what Check says of a tool
+	checks map[string]func() *gateway.Result // what Check says of a tool
 }
 
 func newApp() *app {
@@ -365,9 +365,10 @@ func (a *app) Tools(_ context.Context, c gateway.Caller) ([]gateway.Tool, error)
 }
 
 func (a *app) Check(_ context.Context, c gateway.Call) *gateway.Result {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.obstacles[c.Tool]
+	if check := a.checks[c.Tool]; check != nil {
+		return check()
+	}
+	return nil
 }
 
 func (a *app) Call(ctx context.Context, c gateway.Call) (gateway.Result, error) {

@@ -121,10 +121,12 @@ func (d *Doors) Serve(ctx context.Context, p Process, l net.Listener) error {
 	serve := d.handler(p)
 	srv := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if requests.Enter() {
-				defer requests.Leave()
-				serve(w, r)
+			if !requests.Enter() {
+				refuse(w, http.StatusServiceUnavailable, "api_error", "closing")
+				return
 			}
+			defer requests.Leave()
+			serve(w, r)
 		}),
 		BaseContext:       func(net.Listener) context.Context { return base },
 		ReadHeaderTimeout: 10 * time.Second,

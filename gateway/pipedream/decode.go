@@ -19,7 +19,7 @@ type performed struct {
 
 // decodeRun tells what came of a run. Success is only a 2xx other than 202 without error object, and without a logged
 // error unless something was returned all the same. The envelope of a failed run is not documented, so every known one is
-// read (contract: a 200 with a logged error; an error object with an attribution; a failed status with details).
+// read (inferred: a 200 with a logged error; an error object with an attribution; a failed status with details).
 func decodeRun(class policy.Class, r reply, err error) (performed, *trouble) {
 	if err != nil || r.status == http.StatusAccepted || r.status >= 500 || r.status < 200 || (r.status >= 300 && r.status < 400) ||
 		r.status == http.StatusRequestTimeout {
