@@ -56,7 +56,7 @@ func (g *Gateway) accessFor(ctx context.Context, run store.Run, accounts []store
 			continue
 		}
 		for _, t := range tools {
-			if !a.grant.Lists(t.Name, appOf(t), t.Class) || !run.Principal.Can(t.Scope) {
+			if !a.grant.Lists(t.Name, appOf(t)) || !run.Principal.Can(t.Scope) {
 				continue
 			}
 			if err := g.schemas.checkTool(t); err != nil {

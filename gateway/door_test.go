@@ -276,7 +276,7 @@ func TestNoCallIsSilent(t *testing.T) {
 	}
 }
 
-func TestAPreparedRunListsAndCallsNothing(t *testing.T) {
+func TestAPreparedRunWhoseRowHasEndedIsRefused(t *testing.T) {
 	w := onSQLite(t)
 	run, end := w.run(t)
 	end()

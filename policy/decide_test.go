@@ -262,7 +262,7 @@ func TestListing(t *testing.T) {
 		{"an unknown role sees nothing", grantFor("owner", false), "correo_enviar", "", false},
 	} {
 		t.Run(tt.claim, func(t *testing.T) {
-			if got := tt.grant.Lists(tt.tool, tt.app, policy.ClassUnknown); got != tt.want {
+			if got := tt.grant.Lists(tt.tool, tt.app); got != tt.want {
 				t.Errorf("got %v", got)
 			}
 		})

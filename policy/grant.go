@@ -98,8 +98,8 @@ func (g Grant) Vetoed(tool string) bool {
 }
 
 // Lists tells whether a tool may be shown to the person's agent: a named tool, not vetoed, of a connected app or of the
-// house (empty app). The class does not hide a tool: an unknown one is shown and needs a confirm.
-func (g Grant) Lists(tool, app string, _ Class) bool {
+// house (empty app). A tool of unknown class is shown too: it needs a confirm.
+func (g Grant) Lists(tool, app string) bool {
 	return tool != "" && g.Version != "" && g.Role.Known() && !g.Vetoed(tool) && g.hasApp(app)
 }
 
