@@ -74,24 +74,21 @@ func (g *Gateway) accessFor(ctx context.Context, run store.Run, accounts []store
 // lang is the language of everything said to the run's person.
 func (a *access) lang() string { return a.caller.Lang }
 
-// account is the provider's id of the one account a tool would act with; empty when there is none, or more than one to
-// choose from. A call is frozen with it, so that an approval cannot end in another account than the one shown.
+// account is the provider's id of the account a tool acts with: of several of an app the newest, as its person connected it
+// last; empty when there is none. A call is frozen with it, so that an approval cannot end in another account than the one
+// it was asked for.
 func (a *access) account(t Tool) string {
 	app := t.Uses
 	if app == "" {
 		app = t.App
 	}
-	found := ""
+	var newest store.Account
 	for _, acc := range a.accounts {
-		if acc.App != app || acc.State != store.AccountActive {
-			continue
+		if acc.App == app && acc.State == store.AccountActive && !acc.Created.Before(newest.Created) {
+			newest = acc
 		}
-		if found != "" {
-			return ""
-		}
-		found = acc.Provider
 	}
-	return found
+	return newest.Provider
 }
 
 func appsOf(accounts []store.Account) []string {
