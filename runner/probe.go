@@ -39,7 +39,7 @@ func (s *Sandbox) Probe(ctx context.Context) (Tier, []Finding) {
 		return TierD, broken
 	}
 	found := []Finding{{Check: "tier B", Problem: "agents share pilder's user id and have no memory limit of their own",
-		Remedy: "install the units of deploy/, which give the agents a user id and a cgroup"}}
+		Remedy: "a user id of its own for the agents and cgroup limits are not part of this version: keep sandbox.require at C"}}
 	if abi := landlockABI(); abi < fenceABI {
 		found = append(found, Finding{Check: "landlock", Remedy: "run a kernel of Linux 6.12 or later with Landlock among its security modules",
 			Problem: fmt.Sprintf("Landlock is at version %d of %d: an agent's shell commands can reach its own run token and doors", abi, fenceABI)})

@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -378,12 +380,16 @@ func TestRunIsLoggedWithoutContent(t *testing.T) {
 	o.read(1)
 	o.clean()
 	finished := o.log.lines("run.finished")
-	want := []object{{"level": "info", "event": "run.finished", "state": "succeeded", "reason": "ok", "turns": 1.0, "tokens_in": 3.0,
-		"tokens_out": 4.0, "cost_usd": 0.5, "company": string(o.member.Company.ID), "person": string(o.member.Person.ID)}}
+	want := []object{{"level": "info", "event": "run.finished", "state": "succeeded", "reason": "ok", "turns": 1.0, "cost_usd": 0.5,
+		"tokens": map[string]any{"input": 3.0, "output": 4.0, "cache_read": 0.0, "cache_write": 0.0}, "company": string(o.member.Company.ID), "person": string(o.member.Person.ID)}}
 	ignore := cmpopts.IgnoreMapEntries(func(k string, _ any) bool {
-		return strings.HasPrefix(k, "ms_") || k == "run" || k == "conversation" || k == "time"
+		return k == "ms" || k == "run" || k == "conversation" || k == "time"
 	})
 	if diff := cmp.Diff(want, finished, ignore); diff != "" {
+		t.Error(diff)
+	}
+	stages, _ := finished[0]["ms"].(map[string]any)
+	if diff := cmp.Diff([]string{"delivery", "first_token", "queue", "spawn", "tools", "total"}, slices.Sorted(maps.Keys(stages))); diff != "" {
 		t.Error(diff)
 	}
 	for _, event := range []string{"run.started", "run.init"} {
