@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,9 +29,21 @@ func pilder(t *testing.T, stdin string, args ...string) ran {
 }
 
 func pilderIn(ctx context.Context, stdin string, args ...string) ran {
-	var out, errs bytes.Buffer
+	var out, errs page
 	code := Main(ctx, args, strings.NewReader(stdin), &out, &errs)
-	return ran{code, out.String(), errs.String()}
+	return ran{code, out.text.String(), errs.text.String()}
+}
+
+// page is a stream that many parts of a process write to, as they do to a file.
+type page struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (p *page) Write(line []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text.Write(line)
 }
 
 // quiet keeps the machine's own settings out of a test's commands.
