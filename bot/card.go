@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf16"
 
@@ -118,7 +119,18 @@ func (f field) show(outside string) rich {
 	return out
 }
 
-// fields reads the frozen arguments in their order, doubled names included. What is no JSON object is shown as it is.
+// order is what people look for in a call, in the order in which they read it: to whom and about what; or what, when, with
+// whom and where. The rest follows as it stands in the call, where models mostly keep to the alphabet.
+func order() []string {
+	return []string{
+		"para", "to", "cc", "cco", "bcc", "asunto", "subject", "cuerpo", "texto", "body",
+		"summary", "title", "text", "eventStartDate", "eventEndDate", "timeZone", "recurrence", "attendees", "sendUpdates",
+		"location", "description", "calendarId", "eventId",
+	}
+}
+
+// fields reads the frozen arguments, doubled names included, into the order people read. What is no JSON object is shown as
+// it is.
 func (b *Bot) fields(lang string, a store.Approval) []field {
 	dec := json.NewDecoder(bytes.NewReader(a.Args))
 	dec.UseNumber()
@@ -147,6 +159,14 @@ func (b *Bot) fields(lang string, a store.Approval) []field {
 		f.outside = recipient(name) && leaves(raw, a.Requester.Company.Domains)
 		out = append(out, f)
 	}
+	known := order()
+	rank := func(f field) int {
+		if i := slices.Index(known, f.name); i >= 0 {
+			return i
+		}
+		return len(known)
+	}
+	slices.SortStableFunc(out, func(a, b field) int { return rank(a) - rank(b) })
 	return out
 }
 

@@ -286,6 +286,33 @@ func TestC54ACardHidesNothing(t *testing.T) {
 	}
 }
 
+// Models write arguments in any order, mostly by the alphabet; people look for whom, about what, when.
+func TestACardShowsWhatPeopleLookForFirst(t *testing.T) {
+	b := cardBot(t)
+	for args, want := range map[string][]string{
+		`{"asunto":"Hola","cc":["c@empresa.com"],"cco":["d@empresa.com"],"cuerpo":"Va.","para":["b@empresa.com"]}`:                                               {"Para", "Copia", "Copia oculta", "Asunto", "Texto"},
+		`{"attendees":["b@empresa.com"],"calendarId":"primary","colorId":"1","eventEndDate":"11","eventStartDate":"10","sendUpdates":"all","summary":"Reunión"}`: {"Título", "Empieza", "Acaba", "Invitados", "Avisar a los invitados", "Calendario", "colorId"},
+		`{"zz":1,"aa":2,"summary":"x","aa":3}`: {"Título", "zz", "aa", "aa"},
+	} {
+		parts, err := b.Parts(store.Reply{
+			Approval: &store.Approval{Kind: policy.Confirm, State: store.ApprovalPending, Tool: "x", Args: json.RawMessage(args), Requester: store.Membership{Company: store.Company{Domains: []string{"empresa.com"}}}},
+			Draft:    store.Draft{Kind: store.DraftCard, Notice: "card.confirm", Lang: "es"},
+		})
+		must(t, err)
+		var labels []string
+		for _, l := range strings.Split(parts[0].Text, "\n")[3:] {
+			label, _, found := strings.Cut(l, ": ")
+			if !found {
+				break
+			}
+			labels = append(labels, label)
+		}
+		if diff := cmp.Diff(want, labels); diff != "" {
+			t.Errorf("%s:\n%s", parts[0].Text, diff)
+		}
+	}
+}
+
 func quoted(s string) string { b, _ := json.Marshal(s); return string(b) }
 
 func cardBot(t *testing.T) *bot.Bot {
