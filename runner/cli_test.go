@@ -22,7 +22,7 @@ import (
 	"pilder/store"
 )
 
-// pinned is the real CLI, as `make setup` puts it.
+// pinned is the real CLI, where `pilder cli fetch` puts it.
 const pinned = "../.tools/claude-code/2.1.332/claude"
 
 // realOffice is an office whose CLI is the real one, talking to the model's stand-in and to a small MCP server.
@@ -297,7 +297,7 @@ func TestTheRealCLIFailsKindly(t *testing.T) {
 }
 
 func TestTheRealCLIWithoutItsToolsIsNotHeard(t *testing.T) {
-	o, model := realOffice(t, echo("plain"))
+	o, _ := realOffice(t, echo("plain"))
 	o.cfg.MintToken = func(store.Run) (store.Secret, error) { return store.NewSecret("wrong"), nil }
 	o.work()
 	o.write("plain")
@@ -307,7 +307,6 @@ func TestTheRealCLIWithoutItsToolsIsNotHeard(t *testing.T) {
 	if diff := cmp.Diff([]end{{store.RunFailed, "tools_missing"}}, ends(o.ended(1))); diff != "" {
 		t.Error(diff)
 	}
-	_ = model
 	o.clean()
 }
 
