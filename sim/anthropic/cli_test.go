@@ -24,7 +24,7 @@ import (
 	"pilder/sim/anthropic"
 )
 
-// binary is the pinned CLI, as `make setup` puts it.
+// binary is the pinned CLI, where `pilder cli fetch` puts it.
 const binary = "../../.tools/claude-code/2.1.332/claude"
 
 // house is an MCP server as pilder's: a deferred tool of an app, and an everyday tool that is always loaded.
