@@ -11,12 +11,11 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// The agent home and the apps lie in folders with dot-files, which a plain pattern would leave out.
 var (
 	//go:embed all:agent-home
-	agentHome embed.FS
+	agentHome embed.FS // with its dot-folder, which a plain pattern would leave out
 
-	//go:embed all:apps
+	//go:embed apps/*.yaml
 	apps embed.FS
 
 	//go:embed pilder.yaml
@@ -48,8 +47,8 @@ func ManagedSettings() []byte { return append([]byte(nil), managedSettings...) }
 
 // Pin is the exact build of the agent's CLI this pilder was tested with.
 type Pin struct {
-	Package      string `json:"package"`       // on npm
-	Version      string `json:"version"`       //
+	Package      string `json:"package"` // on npm
+	Version      string `json:"version"`
 	Integrity    string `json:"integrity"`     // of the package: "sha512-" and base64, as npm writes it
 	BinarySHA256 string `json:"binary_sha256"` // of the file "claude" inside it, hex
 	License      string `json:"license"`       // one line for the person who fetches it

@@ -211,7 +211,7 @@ func TestTheAppsFolderIsThere(t *testing.T) {
 		t.Fatal(entries, err)
 	}
 	for _, e := range entries {
-		if e.IsDir() || e.Name() != ".keep" && path.Ext(e.Name()) != ".yaml" {
+		if e.IsDir() || path.Ext(e.Name()) != ".yaml" {
 			t.Errorf("%s does not belong there", e.Name())
 		}
 	}
