@@ -77,15 +77,23 @@ func Turn(in Input) string {
 }
 
 func today(in Input, t texts) string {
-	zone := strings.TrimSpace(in.Zone)
-	loc, err := time.LoadLocation(zone)
-	// "" and "Local" load, but name the machine's zone or none at all.
-	if err != nil || zone == "" || strings.EqualFold(zone, "local") {
-		now := in.Now.UTC()
-		return fmt.Sprintf(t.todayUTC, t.weekdays[now.Weekday()], now.Format("02/01/2006"), now.Format("15:04"))
-	}
+	loc, known := location(in.Zone)
 	now := in.Now.In(loc)
-	return fmt.Sprintf(t.today, t.weekdays[now.Weekday()], now.Format("02/01/2006"), now.Format("15:04"), zone, now.Format("-07:00"))
+	day, date, clock := t.weekdays[now.Weekday()], now.Format("02/01/2006"), now.Format("15:04")
+	if !known {
+		return fmt.Sprintf(t.todayUTC, day, date, clock)
+	}
+	return fmt.Sprintf(t.today, day, date, clock, loc, now.Format("-07:00"))
+}
+
+// location reads a person's zone; UTC where it is missing or unknown. "" and "Local" load, but name no zone or the machine's.
+func location(zone string) (loc *time.Location, known bool) {
+	zone = strings.TrimSpace(zone)
+	loc, err := time.LoadLocation(zone)
+	if err != nil || zone == "" || strings.EqualFold(zone, "local") {
+		return time.UTC, false
+	}
+	return loc, true
 }
 
 func channel(in Input, t texts) string {
@@ -157,10 +165,7 @@ func news(in Input, t texts) []string {
 		lines = append(lines, fmt.Sprintf(t.olderNews, left))
 		list = list[left:]
 	}
-	loc, err := time.LoadLocation(strings.TrimSpace(in.Zone))
-	if err != nil || strings.EqualFold(strings.TrimSpace(in.Zone), "local") {
-		loc = time.UTC
-	}
+	loc, _ := location(in.Zone)
 	for _, n := range list {
 		outcome, ok := t.outcomes[n.Outcome]
 		if !ok {

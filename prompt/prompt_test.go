@@ -18,7 +18,7 @@ import (
 
 var update = flag.Bool("update", false, "write testdata/*.golden anew")
 
-// founding is the example of the founding document.
+// founding is the example that was agreed with the product's owner.
 func founding() prompt.Input {
 	return prompt.Input{
 		Lang: "es", Now: time.Date(2026, 9, 16, 21, 40, 59, 0, time.UTC), Zone: "America/Argentina/Buenos_Aires",
@@ -131,8 +131,7 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// The lines the founding document gives, word for word.
-func TestTheFoundingLinesStandWordForWord(t *testing.T) {
+func TestTheAgreedLinesStandWordForWord(t *testing.T) {
 	lines := strings.Split(prompt.Dynamic(founding()), "\n")
 	for _, want := range []string{
 		"Hoy es miércoles 16/09/2026, 18:40 (America/Argentina/Buenos_Aires, UTC-03:00).",

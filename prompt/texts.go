@@ -2,7 +2,8 @@ package prompt
 
 import "strings"
 
-// texts is everything the package says in one language. Sentences that stand in the founding document keep its words.
+// texts is everything the package says in one language. A test holds the sentences that were agreed with the product's owner
+// to their words.
 type texts struct {
 	weekdays [7]string // from Sunday, as time.Weekday counts
 	roles    map[string]string
