@@ -54,7 +54,18 @@ func claudePath(cfg Config) string {
 	if cfg.RunnerClaudePath != "" {
 		return cfg.RunnerClaudePath
 	}
-	return filepath.Join(defaultTools, "claude-code", configs.CLI().Version, "claude")
+	inside := filepath.Join("claude-code", configs.CLI().Version, "claude")
+	here := filepath.Join(defaultTools, inside)
+	if _, err := os.Stat(here); err == nil {
+		return here
+	}
+	if self, err := os.Executable(); err == nil { // bin/pilder of a checkout, called from elsewhere
+		beside := filepath.Join(filepath.Dir(filepath.Dir(self)), defaultTools, inside)
+		if _, err := os.Stat(beside); err == nil {
+			return beside
+		}
+	}
+	return here
 }
 
 // fetchCLI puts the pinned build where claudePath looks. The download is hashed while it is read and becomes visible only

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -103,7 +104,8 @@ func LoadConfig(file string, environ []string) (Config, error) {
 	for key, value := range known {
 		v.SetDefault(key, value)
 	}
-	if err := readFile(v, file); err != nil {
+	base, err := readFile(v, file)
+	if err != nil {
 		return Config{}, err
 	}
 	for _, key := range v.AllKeys() {
@@ -114,22 +116,27 @@ func LoadConfig(file string, environ []string) (Config, error) {
 	if err := readEnviron(v, environ, known); err != nil {
 		return Config{}, err
 	}
-	return settle(v)
+	return settle(v, base)
 }
 
-func readFile(v *viper.Viper, file string) error {
+// readFile reads the file and tells where relative paths start: in its folder, so that a command means the same data from
+// wherever it is given.
+func readFile(v *viper.Viper, file string) (base string, err error) {
 	if file == "" {
 		if _, err := os.Stat("pilder.yaml"); errors.Is(err, os.ErrNotExist) {
-			return nil
+			return "", nil
 		}
 		file = "pilder.yaml"
 	}
 	v.SetConfigFile(file)
 	v.SetConfigType("yaml")
 	if err := v.ReadInConfig(); err != nil {
-		return fmt.Errorf("reading configuration: %w", err)
+		return "", fmt.Errorf("reading configuration: %w", err)
 	}
-	return nil
+	if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() {
+		return "", err // a device or a pipe has no folder worth the name
+	}
+	return filepath.Dir(file), nil
 }
 
 // readEnviron takes PILDER_ variables by the known keys, so that a misspelt one is an error and not silence.
@@ -163,7 +170,7 @@ var (
 )
 
 // settle turns the values into a Config and refuses what cannot work.
-func settle(v *viper.Viper) (Config, error) {
+func settle(v *viper.Viper, base string) (Config, error) {
 	secret := func(key string) store.Secret { return store.NewSecret(strings.TrimSpace(v.GetString(key))) }
 	c := Config{
 		Data:                 v.GetString("data"),
@@ -198,8 +205,17 @@ func settle(v *viper.Viper) (Config, error) {
 			c.Reserved = append(c.Reserved, key)
 		}
 	}
-	if c.StoreURL == "" {
-		c.StoreURL = "sqlite:" + c.Data + "/pilder.db"
+	for _, path := range []*string{&c.Data, &c.RunnerClaudePath, &c.AgentHome} {
+		if *path != "" && !filepath.IsAbs(*path) {
+			*path = filepath.Join(base, *path)
+		}
+	}
+	file, isFile := strings.CutPrefix(c.StoreURL, "sqlite:")
+	switch {
+	case c.StoreURL == "":
+		c.StoreURL = "sqlite:" + filepath.Join(c.Data, "pilder.db")
+	case isFile && !filepath.IsAbs(file):
+		c.StoreURL = "sqlite:" + filepath.Join(base, file)
 	}
 	if c.GatewayPublicURL == "" {
 		c.GatewayPublicURL = "http://" + c.GatewayListen

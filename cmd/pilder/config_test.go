@@ -51,11 +51,27 @@ func TestTheEnvironmentWins(t *testing.T) {
 	if got := cfg.ModelKey.Reveal(); got != "ours" {
 		t.Errorf("model key is %q", got)
 	}
-	if cfg.ModelName != "opus" || cfg.RunnerRunTimeout != 5*time.Minute || cfg.StoreURL != "sqlite:.pilder/pilder.db" {
+	if cfg.ModelName != "opus" || cfg.RunnerRunTimeout != 5*time.Minute || !strings.HasSuffix(cfg.StoreURL, "/.pilder/pilder.db") {
 		t.Errorf("got %q, %s, %q", cfg.ModelName, cfg.RunnerRunTimeout, cfg.StoreURL)
 	}
 	if strings.Join(cfg.Reserved, " ") != "runner.warm.max" {
 		t.Errorf("reserved keys: %q", cfg.Reserved)
+	}
+}
+
+// TestRelativePathsStartAtTheFile lets a command mean the same data from any folder.
+func TestRelativePathsStartAtTheFile(t *testing.T) {
+	file := write(t, "data: here\nagent_home: /abs/home\n")
+	cfg, err := LoadConfig(file, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := filepath.Dir(file)
+	if cfg.Data != filepath.Join(folder, "here") || cfg.StoreURL != "sqlite:"+filepath.Join(folder, "here", "pilder.db") || cfg.AgentHome != "/abs/home" {
+		t.Errorf("got %q, %q, %q", cfg.Data, cfg.StoreURL, cfg.AgentHome)
+	}
+	if cfg, err = LoadConfig(write(t, "store:\n  url: sqlite:a.db\n"), nil); err != nil || !filepath.IsAbs(strings.TrimPrefix(cfg.StoreURL, "sqlite:")) {
+		t.Errorf("got %q, %v", cfg.StoreURL, err)
 	}
 }
 

@@ -95,7 +95,10 @@ func TestInitWritesAFileThatServeAccepts(t *testing.T) {
 				t.Errorf("on PostgreSQL %v the sealing key has %d digits", postgres, len(cfg.StoreKey.Reveal()))
 			}
 			want := c.want
-			want.TelegramToken, want.Data, want.ModelName = store.NewSecret(telegram.DefaultToken), ".pilder", "sonnet"
+			want.TelegramToken, want.Data, want.ModelName = store.NewSecret(telegram.DefaultToken), filepath.Join(filepath.Dir(file), ".pilder"), "sonnet"
+			if path, ok := strings.CutPrefix(want.StoreURL, "sqlite:"); ok {
+				want.StoreURL = "sqlite:" + filepath.Join(filepath.Dir(file), path)
+			}
 			want.SandboxMode, want.SandboxRequire, want.RunnerMaxRuns, want.RunnerRunTimeout = "bwrap", "C", 4, 15*time.Minute
 			want.LogLevel, want.LogFormat = "info", "json"
 			secrets := cmp.Comparer(func(a, b store.Secret) bool { return a.Reveal() == b.Reveal() })

@@ -48,7 +48,7 @@ func main() {
 	if code, inside := runner.Reexec(os.Args); inside {
 		os.Exit(code) // started by a sandbox: before anything reads a configuration or an environment
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	context.AfterFunc(ctx, stop) // the first signal ends in order; a second one is not waited for
 	os.Exit(Main(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
