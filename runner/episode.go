@@ -5,11 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
 
+	"pilder/policy"
 	"pilder/store"
 )
 
@@ -168,8 +171,11 @@ func (e *episode) serveDoors(ctx context.Context, p *Process, key store.Secret) 
 
 // note keeps the error of a door. One that ends before it was told to has failed in any case.
 func (s *doors) note(ctx context.Context, err error) {
-	if err == nil && ctx.Err() == nil {
+	switch {
+	case err == nil && ctx.Err() == nil:
 		err = errors.New("door closed by itself")
+	case errors.Is(err, net.ErrClosed) && ctx.Err() != nil:
+		err = nil // the process went first and took its listeners along
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -211,7 +217,12 @@ func (e *episode) meter(u Usage) {
 }
 
 // finishOf is what is committed of an outcome, and what the person reads.
-func (e *episode) finishOf(o outcome) store.Finish {
+func (e *episode) finishOf(ctx context.Context, o outcome) store.Finish {
+	var done []string
+	var unsure []store.CallView
+	if o.state == store.RunFailed || o.state == store.RunTimedOut { // of an interrupted one the store tells
+		done, unsure = e.effects(ctx)
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	f := store.Finish{
@@ -237,9 +248,33 @@ func (e *episode) finishOf(o outcome) store.Finish {
 		f.Drafts = append(f.Drafts, e.cfg.Answer(e.run, o.answer))
 	case store.RunCancelled: // whoever stopped it has been told what was done
 	default:
-		f.Drafts = append(f.Drafts, e.cfg.Notice(e.run, notice(o), nil))
+		f.Drafts = append(f.Drafts, e.cfg.Notice(e.run, notice(o), map[string]string{"done": strings.Join(done, ", ")}))
+		for _, c := range unsure {
+			f.Drafts = append(f.Drafts, e.cfg.Notice(e.run, "call.unknown", map[string]string{"tool": c.Tool, "app": c.App}))
+		}
 	}
 	return f
+}
+
+// effects are what the run has changed, as tools, and what it may have: a person who is asked to try again must know both.
+func (e *episode) effects(ctx context.Context) (done []string, unsure []store.CallView) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second) // ctx has often ended with the run
+	defer cancel()
+	run, err := e.store.RunByID(ctx, e.run.ID)
+	if err != nil {
+		e.cfg.Log.Error().Str("event", "run.effects_unknown").Str("run", string(e.run.ID)).Err(err).Send()
+		return nil, nil
+	}
+	for _, c := range run.Calls {
+		switch {
+		case c.Class == policy.ClassRead:
+		case c.Outcome == store.OutcomeDone:
+			done = append(done, c.Tool)
+		case c.Outcome == store.OutcomeUnknown || c.Outcome == store.OutcomeOpen:
+			unsure = append(unsure, c)
+		}
+	}
+	return done, unsure
 }
 
 // notice is the sentence for an outcome that is no answer: a person learns what they can do, not what broke.
