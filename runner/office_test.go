@@ -74,8 +74,8 @@ func newOffice(t *testing.T, script string, change func(*runner.Config)) *office
 		Answer: func(r store.Run, markdown string) store.Draft {
 			return store.Draft{Company: r.Principal.Company, Conversation: r.Conversation, Chat: r.Chat, Kind: store.DraftAnswer, Markdown: markdown}
 		},
-		Notice: func(r store.Run, key string, _ map[string]string) store.Draft {
-			return store.Draft{Company: r.Principal.Company, Conversation: r.Conversation, Chat: r.Chat, Kind: store.DraftNotice, Notice: key}
+		Notice: func(r store.Run, key string, args map[string]string) store.Draft {
+			return store.Draft{Company: r.Principal.Company, Conversation: r.Conversation, Chat: r.Chat, Kind: store.DraftNotice, Notice: key, Args: args}
 		},
 		IdleTimeout: patience, ToolTimeout: patience, KillGrace: 500 * time.Millisecond, ExitGrace: 500 * time.Millisecond,
 		InterruptGrace: 5 * time.Second, Log: zerolog.New(o.log),
@@ -191,8 +191,8 @@ func (o *office) stop() {
 	}
 }
 
-// said is what a person got.
-type said struct{ Text, Notice string }
+// said is what a person got. Done and Tool are what a notice tells of calls.
+type said struct{ Text, Notice, Done, Tool string }
 
 // read sends what waits in the outbox until n replies went out.
 func (o *office) read(n int) []said {
@@ -218,7 +218,7 @@ func (o *office) read(n int) []said {
 		if err := errors.Join(o.MarkSending(ctx, o.poller, r.ID), o.MarkSent(ctx, o.poller, r.ID, int64(len(all)+1))); err != nil {
 			o.t.Fatal(err)
 		}
-		all = append(all, said{r.Draft.Markdown, r.Draft.Notice})
+		all = append(all, said{r.Draft.Markdown, r.Draft.Notice, r.Draft.Args["done"], r.Draft.Args["tool"]})
 	}
 	return all
 }

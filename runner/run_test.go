@@ -353,6 +353,46 @@ func TestDoorThatFailsEndsTheRun(t *testing.T) {
 	o.clean()
 }
 
+// TestRunWithoutAnAnswerTellsWhatItDid: whoever is asked to try again must know what has happened already.
+func TestRunWithoutAnAnswerTellsWhatItDid(t *testing.T) {
+	var o *office
+	o = newOffice(t, "knocks and has no result", func(cfg *runner.Config) {
+		cfg.ServeTools = func(ctx context.Context, run store.Run, l net.Listener) error {
+			for _, c := range []struct {
+				tool    string
+				class   policy.Class
+				outcome store.Outcome
+			}{
+				{"google_calendar-create-event", policy.ClassWrite, store.OutcomeDone},
+				{"google_calendar-list-events", policy.ClassRead, store.OutcomeDone},
+				{"notion-create-page", policy.ClassWrite, store.OutcomeFailed},
+				{"notion-update-page", policy.ClassWrite, store.OutcomeDone},
+				{"gmail-archive-email", policy.ClassWrite, store.OutcomeUnknown},
+			} {
+				begun, err := o.BeginCall(ctx, store.NewCall{Run: run, Tool: c.tool, App: "x", Class: c.class, Args: []byte(`{}`),
+					Decision: policy.Decision{Effect: policy.Allow}}, nil)
+				if err == nil {
+					err = o.EndCall(ctx, run.Principal.Company, begun.ID, c.outcome, "x", nil)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return serveText(ctx, l, "tools", nil)
+		}
+	})
+	o.work()
+	o.write("hello")
+	want := []said{
+		{Notice: "run.failed", Done: "google_calendar-create-event, notion-update-page"},
+		{Notice: "call.unknown", Tool: "gmail-archive-email"},
+	}
+	if diff := cmp.Diff(want, o.read(2)); diff != "" {
+		t.Errorf("the person read (-want +got):\n%s\n%s", diff, o.log)
+	}
+	o.clean()
+}
+
 func TestStaleWorkspacesAreSweptAndLivingOnesKept(t *testing.T) {
 	o := newOffice(t, "echo", nil)
 	stale := filepath.Join(o.data, "runs/stale/x/mcp-config.json")

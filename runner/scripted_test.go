@@ -201,6 +201,12 @@ func scripts() map[string]func(a *actor) int {
 			a.assistant(object{"type": "text", "text": "canary: half of a thought"})
 			return 0
 		},
+		"knocks and has no result": func(a *actor) int {
+			a.hear()
+			a.init("connected")
+			get("http://127.0.0.1:7000/mcp")
+			return 0
+		},
 		"a cut result": func(a *actor) int {
 			a.hear()
 			a.init("connected")

@@ -205,7 +205,7 @@ func (r *Runner) take(ctx context.Context, t store.Turn, spaces *workspaces) err
 
 // finish commits how the run ended, again and again until it is committed or the run is somebody else's.
 func (r *Runner) finish(ctx context.Context, t store.Turn, e *episode, o outcome) error {
-	f := e.finishOf(o)
+	f := e.finishOf(ctx, o)
 	known := r.cfg.Now()
 	for {
 		state, err := r.store.FinishRun(context.WithoutCancel(ctx), t, e.run, f)
