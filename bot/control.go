@@ -160,9 +160,7 @@ func (b *Bot) stranger(ctx context.Context, s asker, e event) error {
 		return b.strangersPress(ctx, s, e.Tap)
 	}
 	b.cfg.Log.Info().Str("event", "security.stranger").Send()
-	d := b.notice(s, key, nil)
-	d.Chat = s.chat
-	return b.store.RefuseStranger(ctx, s.ref, s.from.Telegram, d)
+	return b.store.RefuseStranger(ctx, s.ref, s.from.Telegram, b.notice(s, key, nil))
 }
 
 // invitation shows an invitation with the one button that accepts it.

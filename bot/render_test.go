@@ -290,10 +290,15 @@ func TestCataloguesSayTheSameInBothLanguages(t *testing.T) {
 			t.Errorf("%s is missing in Spanish", key)
 		}
 	}
-	for _, key := range []string{"run.failed", "run.busy", "run.timed_out", "run.interrupted", "run.restarted", "run.failed_twice", "run.cancelled",
-		"run.context_lost", "run.empty", "run.too_long", "run.not_ready"} {
+	for _, key := range []string{"run.failed", "run.busy", "run.timed_out", "run.interrupted", "run.restarted", "run.failed_twice",
+		"run.context_lost", "run.empty", "run.too_long", "run.not_ready", "call.unknown"} {
 		if all["es"][key] == "" {
 			t.Errorf("%s is promised to others and missing", key)
+		}
+	}
+	for _, key := range []string{"run.failed", "run.busy", "run.timed_out", "run.interrupted", "run.too_long", "run.not_ready"} {
+		if !strings.HasSuffix(all["es"][key], "{done}") {
+			t.Errorf("%s asks to try again and does not tell what was done", key)
 		}
 	}
 	for _, lang := range []string{"es", "en"} {
