@@ -78,11 +78,19 @@ func (b *Bot) pressedVerdict(ctx context.Context, s asker, t *tap, v store.Verdi
 	if key == "approval.not_yours" {
 		b.cfg.Log.Warn().Str("event", "security.not_yours").Str("approval", string(v.Approval)).Send()
 	}
-	if err := b.store.Settle(ctx, s.ref, store.FateRefused, reason); err != nil {
+	if err := b.store.Settle(ctx, s.ref, store.FateRefused, reason, b.showAgain(s, a, err)...); err != nil {
 		return err
 	}
-	b.answerTap(ctx, s, t, key, key != "approval.not_yours")
+	b.answerTap(ctx, s, t, key, key != "approval.not_yours" && key != "approval.not_shown")
 	return nil
+}
+
+// showAgain is the whole card for somebody who said yes to what they have not been shown.
+func (b *Bot) showAgain(s asker, a store.Approval, err error) []store.Draft {
+	if !errors.Is(err, store.ErrNotShown) {
+		return nil
+	}
+	return []store.Draft{Card(a, store.Approver{Member: s.m, Chat: privateChat(s.m)})}
 }
 
 // typedVerdict is /approve CODE and /deny CODE: the same check as the button's.
@@ -104,7 +112,7 @@ func (b *Bot) typedVerdict(ctx context.Context, s asker, code string, yes bool) 
 	if key == "approval.not_yours" {
 		b.cfg.Log.Warn().Str("event", "security.not_yours").Send()
 	}
-	return b.tell(ctx, s, store.FateRefused, reason, key, nil)
+	return b.store.Settle(ctx, s.ref, store.FateRefused, reason, append([]store.Draft{b.notice(s, key, nil)}, b.showAgain(s, a, err)...)...)
 }
 
 // approvalCode takes a code out of what was typed: the first word, letters and digits, capitals.
@@ -137,6 +145,8 @@ func verdictError(err error) (key, reason string) {
 		return "approval.decided", "decided_before"
 	case errors.Is(err, store.ErrExpired):
 		return "approval.expired_press", "expired"
+	case errors.Is(err, store.ErrNotShown):
+		return "approval.not_shown", "not_shown"
 	case errors.Is(err, store.ErrNotFound):
 		return "approval.unknown", "unknown_approval"
 	}

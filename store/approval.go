@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"database/sql"
@@ -69,6 +70,9 @@ var (
 	ErrNotYours = errors.New("this person may not decide this approval")
 	ErrDecided  = errors.New("approval already decided")
 	ErrExpired  = errors.New("approval expired")
+	// ErrNotShown is returned for a yes of somebody to whom the whole card has not gone out: they have not seen what would
+	// be executed. They are to be shown it (the approval comes along), not refused.
+	ErrNotShown = errors.New("what would be executed was not shown to this person")
 )
 
 // approvalLife is how long an approval waits for a button.
@@ -178,6 +182,11 @@ func (s *Store) Decide(ctx context.Context, from UpdateRef, v Verdict, say func(
 		case a.State != ApprovalPending:
 			return ErrDecided
 		}
+		if v.Approve {
+			if shown, err := s.shown(ctx, tx, a, v); err != nil || !shown {
+				return cmp.Or(err, ErrNotShown)
+			}
+		}
 		a.State, a.DecidedBy, a.Decided = state, by.ID, at(s.now())
 		if _, err := tx.ExecContext(ctx, `UPDATE approval SET state = $2, decided_by = $3, decided_ms = $4 WHERE approval_id = $1`,
 			a.ID, a.State, a.DecidedBy, ms(a.Decided)); err != nil {
@@ -202,6 +211,24 @@ func (s *Store) Decide(ctx context.Context, from UpdateRef, v Verdict, say func(
 		return a, fmt.Errorf("deciding an approval: %w", err)
 	}
 	return a, nil
+}
+
+// shown tells whether a card of the approval has gone out whole to whoever says yes. A press proves that the part with the
+// buttons arrived, even before its send is recorded; a typed code proves nothing, since the requester's agent knows it too.
+func (s *Store) shown(ctx context.Context, tx *sql.Tx, a Approval, v Verdict) (bool, error) {
+	arrived := `'sent'`
+	if v.Approval != "" {
+		arrived = `'sending', 'sent', 'uncertain'`
+	}
+	var cards int
+	err := tx.QueryRowContext(ctx, `SELECT COUNT(*) FROM reply c WHERE c.approval_id = $1 AND c.kind = 'card' AND c.chat_id = $2
+			AND c.part = 1 AND c.state IN (`+arrived+`)
+			AND NOT EXISTS (SELECT 1 FROM reply p WHERE p.group_id = c.group_id AND p.part > 1 AND p.state <> 'sent')`,
+		a.ID, v.Telegram).Scan(&cards)
+	if err != nil {
+		return false, fmt.Errorf("looking for the card of %s: %w", a.ID, err)
+	}
+	return cards > 0, nil
 }
 
 // decidedApproval is what the audit says of a verdict: the digest names the very arguments.

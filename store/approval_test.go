@@ -236,7 +236,47 @@ func TestTheRoleAtThePressDecides(t *testing.T) {
 		_, err := w.decide(t, a.ID, 102, true)
 		wants(t, err, store.ErrNotYours)
 		later := w.add(t, w.acme.ID, 105, "Nina", policy.RoleApprover) // got no card
+		got, err := w.decide(t, a.ID, later.Person.Telegram, true)
+		wants(t, err, store.ErrNotShown)
+		same(t, a.ID, got.ID)
+		again := card(a, store.Approver{Member: later, Chat: private(later)})
+		again.Company, again.Kind, again.Approval, again.Chat = a.Company, store.DraftCard, a.ID, private(later)
+		if err := w.Say(t.Context(), again); err != nil {
+			t.Fatal(err)
+		}
 		need(w.decide(t, a.ID, later.Person.Telegram, true))(t)
+	})
+}
+
+// The attack: the requester's agent knows the code, and somebody who was never shown the arguments types it.
+func TestNobodySaysYesToWhatTheyWereNotShown(t *testing.T) {
+	eachTown(t, func(t *testing.T, w *town) {
+		a := w.ask(t, w.member, private(w.member), policy.Hold)
+		by := map[string]store.Verdict{
+			"a code": {Code: a.Code, Approve: true, Telegram: 102}, "a press": {Approval: a.ID, Approve: true, Telegram: 102},
+		}
+		try := func(how string, cards string) error {
+			u := w.press(t, 102)
+			w.exec(t, `UPDATE reply SET state = 'failed' WHERE kind = 'card' AND chat_id = 102`)
+			if cards != "" {
+				w.exec(t, cards)
+			}
+			_, err := w.Decide(t.Context(), u, by[how], verdict)
+			return err
+		}
+		for how := range by {
+			wants(t, try(how, ""), store.ErrNotShown)
+		}
+		// The buttons arrived, the part with the rest of the text did not.
+		const rest = `INSERT INTO reply (reply_id, company_id, bot_id, chat_id, group_id, part, parts, priority, kind, approval_id, state, created_ms)
+			SELECT 'rep_rest', company_id, bot_id, chat_id, group_id, 2, 2, priority, kind, approval_id, 'failed', created_ms
+			FROM reply WHERE kind = 'card' AND chat_id = 102`
+		w.exec(t, rest)
+		for how := range by {
+			wants(t, try(how, `UPDATE reply SET state = 'sent' WHERE chat_id = 102 AND part = 1 AND reply_id <> 'rep_rest'`), store.ErrNotShown)
+		}
+		no := store.Verdict{Approval: a.ID, Telegram: 102} // a no needs nothing
+		need(w.Decide(t.Context(), w.press(t, 102), no, verdict))(t)
 	})
 }
 

@@ -104,7 +104,9 @@ func (s *Store) beatLoop(ctx context.Context) error {
 		if err != nil {
 			s.log.Error().Str("event", "store.beat_failed").Err(err).Send()
 		}
-		if time.Since(last) > s.ttl*fenceAfter/10 {
+		// A SQLite file belongs to this process alone, as long as it holds the lock: a database that does not answer (a full
+		// disk, a backup) is no reason to give up what nobody else can take.
+		if s.lock == nil && time.Since(last) > s.ttl*fenceAfter/10 {
 			s.fence()
 			return ErrFenced
 		}

@@ -44,7 +44,7 @@ type NewCall struct {
 // BegunCall is a call's row.
 type BegunCall struct {
 	ID CallID
-	// Repeat is set when this run already made the identical write (tool and exact arguments) and it may have happened,
+	// Repeat is set when this run already made the identical write (tool and arguments, however they are spelt) and it may have happened,
 	// waits or was refused: nothing was begun, and the caller answers with what the first one came to. One that certainly
 	// did not happen may be tried again.
 	Repeat   bool
@@ -129,9 +129,10 @@ func digest(tool string, args json.RawMessage) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// sameWrite is what identical writes are known by. Keyed, so that nobody without the key can try arguments out.
+// sameWrite is what identical writes are known by: what the arguments mean, not how they are spelt. Keyed, so that nobody
+// without the key can try arguments out.
 func (s *Store) sameWrite(company CompanyID, c NewCall) []byte {
-	return s.seal.recognise("call.args", company, digest(c.Tool, c.Args))
+	return s.seal.recognise("call.args", company, digest(c.Tool, canonical(c.Args)))
 }
 
 // callingRun is the run a call belongs to, as its rows say.

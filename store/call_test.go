@@ -211,6 +211,33 @@ func TestARepeatIsAnsweredWithTheFirstResult(t *testing.T) {
 	})
 }
 
+// The attack: the same write again in another spelling, after the first one's outcome is unknown.
+func TestAnotherSpellingOfAWriteIsTheSameWrite(t *testing.T) {
+	eachTown(t, func(t *testing.T, w *town) {
+		run := w.talk(t, w.member, private(w.member))
+		first := w.begin(t, run.call(policy.Allow, `{"s":"x","n":10,"o":{"a":1,"b":[1,2]}}`))
+		if err := w.EndCall(t.Context(), w.acme.ID, first.ID, store.OutcomeUnknown, "cut", json.RawMessage(`{}`)); err != nil {
+			t.Fatal(err)
+		}
+		for _, again := range []string{
+			`{"n":10,"s":"x","o":{"b":[1,2],"a":1}}`, `{ "s" : "x", "n" : 10, "o" : {"a":1,"b":[1,2]} }`,
+			`{"s":"\u0078","n":10.0,"o":{"a":1,"b":[1,2]}}`, `{"s":"x","n":1e1,"o":{"a":1,"b":[1,2]}}`,
+		} {
+			if b := w.begin(t, run.call(policy.Allow, again)); !b.Repeat || b.ID != first.ID {
+				t.Errorf("%s was begun anew", again)
+			}
+		}
+		for _, other := range []string{
+			`{"s":"x","n":10,"o":{"a":1,"b":[2,1]}}`, `{"s":"X","n":10,"o":{"a":1,"b":[1,2]}}`, `{"s":"x","n":"10","o":{"a":1,"b":[1,2]}}`,
+			`{"s":"x","n":9007199254740993,"o":{}}`, `{"s":"x","n":9007199254740992,"o":{}}`,
+		} {
+			if w.begin(t, run.call(policy.Allow, other)).Repeat {
+				t.Errorf("%s is taken for the first", other)
+			}
+		}
+	})
+}
+
 func TestAWriteThatCertainlyDidNotHappenMayBeTriedAgain(t *testing.T) {
 	eachTown(t, func(t *testing.T, w *town) {
 		run := w.talk(t, w.member, private(w.member))
@@ -231,12 +258,12 @@ func TestWhatIsNoIdenticalWriteIsBegun(t *testing.T) {
 	eachTown(t, func(t *testing.T, w *town) {
 		run := w.talk(t, w.member, private(w.member))
 		w.begin(t, run.call(policy.Allow, `{"a":1}`))
-		otherBytes, otherTool := run.call(policy.Allow, `{"a": 1}`), run.call(policy.Allow, `{"a":1}`)
+		otherArgs, otherTool := run.call(policy.Allow, `{"a":2}`), run.call(policy.Allow, `{"a":1}`)
 		otherTool.Tool = "gmail-write-2"
 		reading := read(run.call(policy.Allow, `{"a":1}`))
 		early := run.call(policy.Deny, `{"b":1}`)
 		early.Why = "unknown_tool"
-		for i, c := range []store.NewCall{otherBytes, otherTool, reading, reading, early, early, run.call(policy.Allow, `{"b":1}`)} {
+		for i, c := range []store.NewCall{otherArgs, otherTool, reading, reading, early, early, run.call(policy.Allow, `{"b":1}`)} {
 			if w.begin(t, c).Repeat {
 				t.Errorf("call %d is a repeat", i)
 			}
