@@ -2,6 +2,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -35,16 +36,23 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// claude is the pinned CLI that `make setup` fetched; without it there is nothing to test.
+// claude is the pinned CLI, where `pilder cli fetch` puts it; without it there is nothing to test.
 func claude(t *testing.T) string {
 	t.Helper()
-	found, err := filepath.Glob("../.tools/claude-code/*/claude")
-	if err != nil || len(found) == 0 {
-		t.Fatal("the CLI is missing; run: bin/pilder cli fetch")
-	}
-	path, err := filepath.Abs(found[len(found)-1])
+	text, err := os.ReadFile("../configs/claude-cli.json")
 	if err != nil {
 		t.Fatal(err)
+	}
+	var pin struct{ Version string }
+	if err := json.Unmarshal(text, &pin); err != nil {
+		t.Fatal(err)
+	}
+	path, err := filepath.Abs(filepath.Join("../.tools/claude-code", pin.Version, "claude"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Fatalf("the CLI is missing; run: bin/pilder cli fetch (%v)", err)
 	}
 	return path
 }
