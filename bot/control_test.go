@@ -451,6 +451,9 @@ func TestAnAccountIsItsPersonsWord(t *testing.T) {
 	}
 	w.reads(ana, "Listo, cuenta conectada")
 	w.reads(ana, "De acuerdo, no la usaré")
+	if n := strings.Count(w.log.String(), `"event":"account.connected"`); n != 1 {
+		t.Errorf("%d accounts were logged as connected", n)
+	}
 	select {
 	case a := <-removed:
 		if a.Name != "ana1@gmail.com" {

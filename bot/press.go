@@ -181,6 +181,10 @@ func (b *Bot) pressedAccount(ctx context.Context, s asker, t *tap, id store.Acco
 	refusal, reason := "", ""
 	switch {
 	case err == nil:
+		if mine {
+			b.cfg.Log.Info().Str("event", "account.connected").Str("account", string(a.ID)).Str("app", a.App).
+				Str("company", string(a.Company)).Str("person", string(s.m.Person.ID)).Send()
+		}
 		if remove && b.cfg.RemoveAccount != nil {
 			b.aside(context.WithoutCancel(ctx), time.Minute, func(ctx context.Context) {
 				if err := b.cfg.RemoveAccount(ctx, a); err != nil {
