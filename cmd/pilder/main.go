@@ -11,6 +11,7 @@ import (
 	"syscall"
 	_ "time/tzdata" // people's zones, also where the machine has no zone files
 
+	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
 	"pilder/runner"
@@ -48,6 +49,7 @@ func main() {
 	if code, inside := runner.Reexec(os.Args); inside {
 		os.Exit(code) // started by a sandbox: before anything reads a configuration or an environment
 	}
+	zerolog.ErrorFieldName = "err" // the key that is promised
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	context.AfterFunc(ctx, stop) // the first signal ends in order; a second one is not waited for
 	os.Exit(Main(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
