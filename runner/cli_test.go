@@ -66,15 +66,6 @@ func realOffice(t *testing.T, scripts ...anthropic.Script) (*office, *anthropic.
 	return o, model
 }
 
-func serveUntil(ctx context.Context, srv *http.Server, l net.Listener) error {
-	done := make(chan error, 1)
-	go func() { done <- srv.Serve(l) }()
-	<-ctx.Done()
-	err := srv.Close()
-	<-done
-	return err
-}
-
 // serveMCP offers one tool that is known by name only and one that is always loaded, to the bearer of the run's token.
 func serveMCP(ctx context.Context, run store.Run, l net.Listener) error {
 	s := mcp.NewServer(&mcp.Implementation{Name: "pilder", Version: "1"}, &mcp.ServerOptions{Instructions: "MARK-INSTRUCTIONS"})

@@ -162,20 +162,26 @@ type doors struct {
 func (e *episode) serveDoors(ctx context.Context, p *Process, key store.Secret) *doors {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s := &doors{cancel: cancel}
-	s.served.Go(func() { s.note(ctx, e.cfg.ServeTools(ctx, e.run, p.Doors[doorTools])) })
+	s.served.Go(func() { s.note(ctx, p, e.cfg.ServeTools(ctx, e.run, p.Doors[doorTools])) })
 	s.served.Go(func() {
-		s.note(ctx, e.cfg.ServeModel(ctx, ModelDoor{Run: e.run, Key: key, Meter: e.meter}, p.Doors[doorModel]))
+		s.note(ctx, p, e.cfg.ServeModel(ctx, ModelDoor{Run: e.run, Key: key, Meter: e.meter}, p.Doors[doorModel]))
 	})
 	return s
 }
 
-// note keeps the error of a door. One that ends before it was told to has failed in any case.
-func (s *doors) note(ctx context.Context, err error) {
+// note keeps the error of a door. One that ends before it was told to, or before its process, has failed in any case.
+func (s *doors) note(ctx context.Context, p *Process, err error) {
+	over := ctx.Err() != nil
+	select {
+	case <-p.Done():
+		over = true // and has taken its listeners along
+	default:
+	}
 	switch {
-	case err == nil && ctx.Err() == nil:
+	case err == nil && !over:
 		err = errors.New("door closed by itself")
-	case errors.Is(err, net.ErrClosed) && ctx.Err() != nil:
-		err = nil // the process went first and took its listeners along
+	case errors.Is(err, net.ErrClosed) && over:
+		err = nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

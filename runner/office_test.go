@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -117,9 +118,18 @@ func serveText(ctx context.Context, l net.Listener, word string, admit func(*htt
 		}
 		io.WriteString(w, word)
 	})}
+	return serveUntil(ctx, srv, l)
+}
+
+// serveUntil serves until ctx ends, or its listener does.
+func serveUntil(ctx context.Context, srv *http.Server, l net.Listener) error {
 	done := make(chan error, 1)
 	go func() { done <- srv.Serve(l) }()
-	<-ctx.Done()
+	select {
+	case err := <-done:
+		return fmt.Errorf("serving: %w", err)
+	case <-ctx.Done():
+	}
 	err := srv.Close()
 	<-done
 	return err
@@ -267,6 +277,9 @@ func (o *office) clean() {
 	left, err := os.ReadDir(filepath.Join(o.data, "runs"))
 	if err != nil || len(left) > 0 {
 		o.t.Errorf("workspaces left: %v, %v", left, err)
+	}
+	if strings.Contains(o.log.String(), "use of closed network connection") {
+		o.t.Errorf("a door that went with its process is called a fault: %s", o.log)
 	}
 	if strings.Contains(o.log.String(), "canary") || strings.Contains(o.log.String(), "token-of-") {
 		o.t.Errorf("the log tells too much: %s", o.log)
