@@ -3,14 +3,15 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"regexp"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"pilder/sim/anthropic"
 	"pilder/sim/telegram"
+	"pilder/store"
 )
 
 // asOperator gives this process's commands the configuration of a world.
@@ -146,25 +147,50 @@ func TestServeEndsWithTheMachinesCodeWhenTheSandboxIsTooWeak(t *testing.T) {
 	}
 }
 
-// TestServeStopsInPeace: what an operator's SIGTERM does ends the command well.
+// TestServeStopsInPeace: what an operator's SIGTERM does ends the command well, also while an agent is at work. Its turn did
+// nothing yet and is taken up again.
 func TestServeStopsInPeace(t *testing.T) {
-	w := newWorld(t, "sqlite")
-	w.asOperator()
-	ctx, stop := context.WithTimeout(t.Context(), patience)
-	defer stop()
-	ended := make(chan ran, 1)
-	go func() { ended <- pilderIn(ctx, "", "serve") }()
-	w.telegram.Say(anaID, "hola")
-	if _, err := w.telegram.WaitMessage(ctx, anaID, func(m telegram.Message) bool { return m.Bot }); err != nil {
-		t.Fatal(err)
-	}
-	stop()
-	got := <-ended
-	if got.code != exitOK || !strings.Contains(got.errs, `"event":"pilder.stopped"`) || strings.Contains(got.errs, `"level":"error"`) {
-		t.Errorf("exit code %d: %s", got.code, got.errs)
-	}
-	left, err := os.ReadDir(w.data + "/runs")
-	if diff := cmp.Diff(0, len(left)); diff != "" || err != nil {
-		t.Errorf("workspaces left: %v, %v", left, err)
+	for _, busy := range []bool{false, true} {
+		t.Run(fmt.Sprintf("busy %v", busy), func(t *testing.T) {
+			w := newWorld(t, "sqlite")
+			w.asOperator()
+			hold := make(chan struct{})
+			defer close(hold)
+			if busy {
+				w.anthropic.Fault(anthropic.Fault{Hold: hold})
+			}
+			ctx, stop := context.WithTimeout(t.Context(), patience)
+			defer stop()
+			ended := make(chan ran, 1)
+			go func() { ended <- pilderIn(ctx, "", "serve") }()
+			w.telegram.Say(anaID, "hola")
+			var err error
+			if busy {
+				err = w.anthropic.Wait(ctx, 1)
+			} else {
+				_, err = w.telegram.WaitMessage(ctx, anaID, func(m telegram.Message) bool { return m.Bot })
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			stop()
+			got := <-ended
+			if got.code != exitOK || !strings.Contains(got.errs, `"event":"pilder.stopped"`) || strings.Contains(got.errs, `"level":"error"`) {
+				t.Errorf("exit code %d: %s", got.code, got.errs)
+			}
+			if left, err := os.ReadDir(w.data + "/runs"); err != nil || len(left) > 0 {
+				t.Errorf("workspaces left: %v, %v", left, err)
+			}
+			want := store.FateAnswered
+			if busy {
+				want = store.FateQueued
+			}
+			s := w.guest(t.Context())
+			defer s.Close()
+			fates, err := s.MessageFates(t.Context(), demoBot, anaID, 10)
+			if err != nil || len(fates) != 1 || fates[0].Fate != want {
+				t.Errorf("the message is %+v, %v; want %s", fates, err, want)
+			}
+		})
 	}
 }
