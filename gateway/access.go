@@ -19,6 +19,7 @@ type access struct {
 	grant    policy.Grant
 	accounts []store.Account
 	tools    map[string]offer
+	barred   map[string]bool // tools that exist for the person and are not for the agent
 	partial  bool // a connector could not list its tools
 	ledger   *ledger
 	halt     <-chan struct{} // closed when calls under way get no more time; nil: they have all of theirs
@@ -39,6 +40,7 @@ func (g *Gateway) accessFor(ctx context.Context, run store.Run, accounts []store
 		grant:    run.Grant.WithApps(apps),
 		accounts: accounts,
 		tools:    map[string]offer{},
+		barred:   map[string]bool{},
 		ledger:   l,
 		halt:     halt,
 		caller: Caller{
@@ -57,6 +59,7 @@ func (g *Gateway) accessFor(ctx context.Context, run store.Run, accounts []store
 		}
 		for _, t := range tools {
 			if !a.grant.Lists(t.Name, appOf(t)) || !run.Principal.Can(t.Scope) {
+				a.barred[t.Name] = true
 				continue
 			}
 			if err := g.schemas.checkTool(t); err != nil {
@@ -114,17 +117,22 @@ type ledger struct {
 	mu      sync.Mutex
 	calls   int
 	writes  int
+	asked   int
 	writing map[[32]byte]chan struct{}
 }
 
 func newLedger() *ledger { return &ledger{writing: map[[32]byte]chan struct{}{}} }
 
 // take counts a call that was not refused; false when the run has spent its limit.
-func (l *ledger) take(limits policy.Limits, class policy.Class) bool {
+func (l *ledger) take(limits policy.Limits, class policy.Class, effect policy.Effect) bool {
+	asks := effect == policy.Confirm || effect == policy.Hold
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !limits.Left(l.calls, l.writes, class) {
+	if !limits.Left(l.calls, l.writes, class) || asks && !limits.MayAsk(l.asked) {
 		return false
+	}
+	if asks {
+		l.asked++
 	}
 	l.calls++
 	if class != policy.ClassRead {

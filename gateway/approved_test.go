@@ -22,6 +22,7 @@ func (w *world) approve(t *testing.T) store.RunID {
 	shut()
 	end()
 	a := need(w.PendingApprovals(t.Context(), w.other.Principal()))(t)[0]
+	w.said(t) // the card goes out
 	need(w.Decide(t.Context(), w.update(t, 102), store.Verdict{Approval: a.ID, Approve: true, Telegram: 102},
 		func(store.Approval) []store.Draft { return nil }))(t)
 	w.said(t)

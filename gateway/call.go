@@ -30,7 +30,7 @@ func (g *Gateway) call(ctx context.Context, a *access, name string, args json.Ra
 	}
 	tool, listed := a.tools[name]
 	if !listed {
-		return g.refuse(ctx, a, unlisted(name), args, whyUnknownTool, failure("unknown_tool", "never", a.lang(), store.OutcomeRefused))
+		return g.refuse(ctx, a, a.unlisted(name), args, whyUnknownTool, failure("unknown_tool", "never", a.lang(), store.OutcomeRefused))
 	}
 	wrong, err := g.schemas.check(tool.InputSchema, args)
 	if err != nil {
@@ -41,7 +41,7 @@ func (g *Gateway) call(ctx context.Context, a *access, name string, args json.Ra
 	}
 
 	decision := a.grant.Decide(a.run.Principal, action(tool.Tool, args))
-	if decision.Effect != policy.Deny && !a.ledger.take(a.grant.Limits, tool.Class) {
+	if decision.Effect != policy.Deny && !a.ledger.take(a.grant.Limits, tool.Class, decision.Effect) {
 		return g.refuse(ctx, a, tool.Tool, args, whyLimit, failure("limit", "never", a.lang(), store.OutcomeRefused))
 	}
 	if tool.Class != policy.ClassRead {
@@ -189,10 +189,10 @@ func (g *Gateway) broken(a *access, t Tool, err error) Result {
 	return failure("gateway_problem", "wait", a.lang(), store.OutcomeFailed)
 }
 
-// unlisted stands for a tool this run does not have. Its name is the agent's own text: only one that could be a tool's name
-// is kept, so that rows and logs stay content-free.
-func unlisted(name string) Tool {
-	if !toolName.MatchString(name) {
+// unlisted stands for a tool this run does not have. Its name is the agent's own text, which may say anything: only that of
+// a tool that exists and is barred is kept, so that rows and logs stay content-free.
+func (a *access) unlisted(name string) Tool {
+	if !a.barred[name] {
 		name = "unknown"
 	}
 	return Tool{Name: name, Class: policy.ClassUnknown}

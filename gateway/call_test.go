@@ -432,6 +432,26 @@ func TestARunCannotCallForEver(t *testing.T) {
 	same(t, run.Grant.Limits.Writes+1, len(w.app.performed()))
 }
 
+// The attack: an agent floods an approver with cards until one is pressed unread.
+func TestARunCannotFloodAnApprover(t *testing.T) {
+	w := onSQLite(t)
+	run, _ := w.run(t)
+	addr, _ := w.door(t, run)
+	agent := w.agent(t, run, addr, "", nil)
+	for i := range run.Grant.Limits.Asked {
+		if got := call(t, agent, mail, fmt.Sprintf(`{"para":["%d@otra.com"]}`, i)); got.IsError {
+			t.Fatalf("mail %d: %+v", i, got)
+		}
+	}
+	if got := call(t, agent, mail, `{"para":["more@otra.com"]}`); got.Structured["code"] != "limit" {
+		t.Errorf("%+v", got)
+	}
+	if got := call(t, agent, create, `{"summary":"needs nobody"}`); got.IsError {
+		t.Errorf("%+v", got)
+	}
+	same(t, run.Grant.Limits.Asked, len(w.said(t)[102]))
+}
+
 func TestNothingOfACallIsLogged(t *testing.T) {
 	w := onSQLite(t)
 	run, _ := w.run(t)

@@ -319,8 +319,11 @@ func TestLimits(t *testing.T) {
 			t.Errorf("after %d calls, %d writes, one more %q: %v", tt.calls, tt.writes, tt.class, got)
 		}
 	}
-	if (policy.Limits{}).Left(0, 0, policy.ClassRead) {
+	if (policy.Limits{}).Left(0, 0, policy.ClassRead) || (policy.Limits{}).MayAsk(0) {
 		t.Error("zero limits leave something")
+	}
+	if l := (policy.Limits{Asked: 2}); !l.MayAsk(1) || l.MayAsk(2) {
+		t.Error("a human is asked more often than twice, or less")
 	}
 }
 

@@ -41,12 +41,16 @@ type RuleRef struct {
 type Limits struct {
 	Calls  int `json:"calls"`  // calls that were not refused
 	Writes int `json:"writes"` // those of them that were not reads
+	Asked  int `json:"asked"`  // those of them that a human was asked about: people read only so many cards
 }
 
 // Left tells whether a run with so many calls behind it may make one more of this class.
 func (l Limits) Left(calls, writes int, class Class) bool {
 	return calls < l.Calls && (class == ClassRead || writes < l.Writes)
 }
+
+// MayAsk tells whether a run that has had so many calls asked about may have one more.
+func (l Limits) MayAsk(asked int) bool { return asked < l.Asked }
 
 // GrantInput is what NewGrant freezes.
 type GrantInput struct {
@@ -69,7 +73,7 @@ func NewGrant(in GrantInput) Grant {
 		Apps:       set(in.Apps),
 		Vetoes:     set(append(houseVetoes(), in.Vetoes...)),
 		SoleAdmin:  in.NobodyElseApproves && in.Principal.Role == RoleAdmin,
-		Limits:     Limits{Calls: 200, Writes: 50},
+		Limits:     Limits{Calls: 200, Writes: 50, Asked: 10},
 		Rules:      []RuleRef{},
 	}
 	for _, d := range in.Domains {
