@@ -74,6 +74,12 @@ func (b *bwrapCall) system(Launch) error {
 	// but the kernel lets host uid 0 write the files in it, user namespace or not: with pilder run by root, an agent could
 	// set kernel.core_pattern and so run a program of its choice on the host (bubblewrap 0.8.0, Linux 6.18, measured).
 	b.add("--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev")
+	// What the kernel tells of the whole machine to host uid 0 alone is nobody's business inside either.
+	for _, name := range []string{"kcore", "kpagecgroup", "kpagecount", "kpageflags", "slabinfo", "timer_list", "vmallocinfo"} {
+		if path := "/proc/" + name; exists(path) {
+			b.add("--ro-bind", "/dev/null", path)
+		}
+	}
 	b.tmpfs("/dev/shm", sizeShm)
 	b.add("--remount-ro", "/dev")
 	b.tmpfs("/tmp", sizeTmp)

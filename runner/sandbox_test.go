@@ -43,6 +43,7 @@ func TestInsideThereIsNothingButWhatTheLaunchNames(t *testing.T) {
 		{"a file is limited to 1 GiB", `ulimit -f`, "2097152\n"},
 		{"files are private by default", `umask`, "0077\n"},
 		{"work, state, tmp and home can be written", `for d in /work /state /tmp /home/agent /dev/shm; do echo x >$d/x && echo yes; done`, "yes\nyes\nyes\nyes\nyes\n"},
+		{"what the kernel tells of the machine is empty", `cat /proc/kpageflags /proc/kpagecount /proc/slabinfo /proc/vmallocinfo 2>/dev/null | head -c 100 | wc -c`, "0\n"},
 		{"own processes only", `ls -d /proc/[0-9]* | wc -l | awk '{print ($1<8)}'`, "1\n"},
 		{"there is no terminal", `(: </dev/tty) 2>/dev/null || echo none`, "none\n"},
 	} {

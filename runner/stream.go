@@ -70,6 +70,7 @@ type event struct {
 	Session  string      `json:"session_id"`
 	Version  string      `json:"claude_code_version"`
 	Servers  []mcpServer `json:"mcp_servers"`
+	Tools    []string    `json:"tools"` // names of all the tools there are, deferred ones too
 	Event    streamEvent `json:"event"`
 	Message  message     `json:"message"`
 	Response response    `json:"response"`

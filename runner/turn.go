@@ -30,6 +30,7 @@ type dialogue struct {
 	began     time.Time // when the process was started
 	ready     time.Time // when its init line came
 	firstText time.Time
+	known     map[string]bool     // names of the tools there are
 	open      map[string]openTool // tools at work, by id
 	tools     int                 // tools begun
 	toolTime  time.Duration
@@ -68,7 +69,7 @@ func (t *tail) len() int {
 // startDialogue begins to read and write at once: a process whose output is not drained ends without a word.
 func startDialogue(r *Runner, run store.Run, p *Process, c call) *dialogue {
 	d := &dialogue{
-		Runner: r, run: run, p: p, call: c, began: r.cfg.Now(), open: map[string]openTool{},
+		Runner: r, run: run, p: p, call: c, began: r.cfg.Now(), open: map[string]openTool{}, known: map[string]bool{},
 		events: make(chan event), quit: make(chan struct{}),
 	}
 	d.readers.Go(func() { _, _ = io.Copy(&d.stderr, p.Stderr) }) // ends with the process
@@ -160,6 +161,9 @@ func (d *dialogue) begin(e event) *outcome {
 		return nil // a later turn within the process, as after a compaction
 	}
 	d.ready = d.cfg.Now()
+	for _, name := range e.Tools {
+		d.known[name] = true
+	}
 	d.event("run.init", d.run).Str("version", e.Version).Bool("connected", e.connected()).Bool("resumed", d.call.resumed).
 		Int64("ms", d.ready.Sub(d.began).Milliseconds()).Send()
 	switch {
@@ -194,13 +198,13 @@ func (d *dialogue) answered(e event) {
 		delete(d.open, b.Answer)
 		took := d.cfg.Now().Sub(t.since)
 		d.toolTime += took
-		d.event("run.tool", d.run).Str("tool", toolName(t.name)).Int64("ms", took.Milliseconds()).Send()
+		d.event("run.tool", d.run).Str("tool", d.toolName(t.name)).Int64("ms", took.Milliseconds()).Send()
 	}
 }
 
-// toolName keeps a name that the model has made up out of the log.
-func toolName(name string) string {
-	if len(name) > 128 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") != "" {
+// toolName keeps a name that the model has made up out of the log: it may say anything.
+func (d *dialogue) toolName(name string) string {
+	if !d.known[name] {
 		return "other"
 	}
 	return name
