@@ -231,13 +231,13 @@ func (b *Bot) renew(ctx context.Context, p store.Poller) error {
 	return ctx.Err()
 }
 
-// aside runs a call whose failure changes nothing, at most 16 at a time. Run waits for them. One that should be made even
-// while the process ends is given a context that does not.
-func (b *Bot) aside(ctx context.Context, timeout time.Duration, f func(ctx context.Context)) {
+// aside runs a call whose failure changes nothing, at most 16 at a time, and tells whether it does. Run waits for them. One
+// that should be made even while the process ends is given a context that does not.
+func (b *Bot) aside(ctx context.Context, timeout time.Duration, f func(ctx context.Context)) bool {
 	select {
 	case b.sides <- struct{}{}:
 	default:
-		return // so many hang that one more would be no better
+		return false // so many hang that one more would be no better
 	}
 	b.side.Add(1)
 	go func() {
@@ -246,6 +246,7 @@ func (b *Bot) aside(ctx context.Context, timeout time.Duration, f func(ctx conte
 		defer cancel()
 		f(ctx)
 	}()
+	return true
 }
 
 // rest waits for d and tells whether ctx still lives.

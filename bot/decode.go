@@ -149,6 +149,9 @@ func (e event) message(u update, me string) event {
 		return e.ignored("no_person")
 	case m.From.IsBot:
 		return e.ignored("from_bot")
+	case m.Chat.ID != m.From.ID:
+		// A private chat has its person's number. Anything else would answer one person in another's chat.
+		return e.broken("foreign_chat")
 	}
 	e.Album = m.Album
 	text := m.Text

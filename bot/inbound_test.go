@@ -351,7 +351,9 @@ func TestDecode(t *testing.T) {
 		"membership":                      {`{"update_id":1,"my_chat_member":{}}`, bot.Decoded{Kind: store.ArrivalIgnored, Reason: "chat_member"}},
 		"a new kind":                      {`{"update_id":1,"mind_reading":{}}`, bot.Decoded{Kind: store.ArrivalIgnored, Reason: "kind"}},
 		"a wrong type":                    {`{"update_id":1,"message":[]}`, bot.Decoded{Kind: store.ArrivalBroken, Reason: "undecodable"}},
-		"an anonymous tap":                {`{"update_id":1,"callback_query":{"data":"x"}}`, bot.Decoded{Kind: store.ArrivalBroken, Reason: "tap_without_sender"}},
+		"somebody in another's chat": {`{"update_id":1,"message":{"message_id":2,"chat":{"id":8,"type":"private"},"from":{"id":7,"first_name":"x"},"text":"hola"}}`,
+			bot.Decoded{Kind: store.ArrivalBroken, Reason: "foreign_chat"}},
+		"an anonymous tap": {`{"update_id":1,"callback_query":{"data":"x"}}`, bot.Decoded{Kind: store.ArrivalBroken, Reason: "tap_without_sender"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

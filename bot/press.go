@@ -186,11 +186,16 @@ func (b *Bot) pressedAccount(ctx context.Context, s asker, t *tap, id store.Acco
 				Str("company", string(a.Company)).Str("person", string(s.m.Person.ID)).Send()
 		}
 		if remove && b.cfg.RemoveAccount != nil {
-			b.aside(context.WithoutCancel(ctx), time.Minute, func(ctx context.Context) {
+			notRemoved := func(err error) {
+				b.cfg.Log.Error().Str("event", "account.not_removed").Str("account", string(a.ID)).Err(err).Send()
+			}
+			if !b.aside(context.WithoutCancel(ctx), time.Minute, func(ctx context.Context) {
 				if err := b.cfg.RemoveAccount(ctx, a); err != nil {
-					b.cfg.Log.Error().Str("event", "account.not_removed").Str("account", string(a.ID)).Err(err).Send()
+					notRemoved(err)
 				}
-			})
+			}) {
+				notRemoved(errors.New("too much is under way"))
+			}
 		}
 		b.answerTap(ctx, s, t, "", true)
 		return nil
