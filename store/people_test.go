@@ -102,8 +102,9 @@ func (w *town) add(t *testing.T, c store.CompanyID, telegram int64, name string,
 // press stores a control update of somebody's private chat, as a button or a command makes it.
 func (w *town) press(t *testing.T, telegram int64) store.UpdateRef {
 	t.Helper()
-	// Who presses has the card.
-	w.exec(t, `UPDATE reply SET state = 'sent' WHERE kind = 'card' AND state = 'queued'`)
+	if w.url != "" { // who presses has the card
+		w.exec(t, `UPDATE reply SET state = 'sent' WHERE kind = 'card' AND state = 'queued'`)
+	}
 	w.updates++
 	need(w.Receive(t.Context(), w.poller, []store.Arrival{{
 		UpdateID: w.updates, Raw: []byte(`{}`), Kind: store.ArrivalControl, From: store.Person{Telegram: telegram},
