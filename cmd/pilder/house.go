@@ -299,7 +299,11 @@ func (h *house) link(ctx context.Context, c gateway.Caller, app string) error {
 	if err != nil {
 		return err
 	}
-	return h.gateway.RequestLink(ctx, store.UpdateRef{}, m, app, store.Chat{ID: m.Person.Telegram, Private: true})
+	err = h.gateway.RequestLink(ctx, store.UpdateRef{}, m, app, store.Chat{ID: m.Person.Telegram, Private: true})
+	if err != nil {
+		h.log.Error().Str("event", "connect.failed").Str("app", app).Err(err).Send()
+	}
+	return err
 }
 
 // account names the account that a caller uses for an app: the newest one they confirmed.

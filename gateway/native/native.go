@@ -151,10 +151,21 @@ func (n *Connector) connect(ctx context.Context, c gateway.Call) (gateway.Result
 		return gateway.Result{}, fmt.Errorf("reading app: %w", err)
 	}
 	if err := n.cfg.Link(ctx, c.Caller, in.App); err != nil {
-		return gateway.Result{}, fmt.Errorf("sending link: %w", err)
+		if ctx.Err() != nil {
+			return gateway.Result{}, fmt.Errorf("sending link: %w", err)
+		}
+		return notSent(c.Caller.Lang) // one transaction: a link that was not written was not sent
 	}
 	message := say("connect.sent", c.Caller.Lang)
 	return result(message, map[string]any{"status": statusOK, "message": message, "app": in.App})
+}
+
+// notSent says that there is no link; it may be asked for again.
+func notSent(lang string) (gateway.Result, error) {
+	message := say("connect.failed", lang)
+	r, err := result(message, map[string]any{"status": "error", "code": "unavailable", "performed": "no", "retry": "wait", "message": message})
+	r.Outcome, r.IsError, r.Code = store.OutcomeFailed, true, "unavailable"
+	return r, err
 }
 
 func result(message string, structured map[string]any) (gateway.Result, error) {

@@ -3,6 +3,7 @@ package native_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +21,7 @@ type house struct {
 	*native.Connector
 	sent  []native.Mail
 	links []string
+	fault error // of making a link
 	waits []store.Approval
 }
 
@@ -35,7 +37,7 @@ func newHouse(t *testing.T) *house {
 		Pending: func(_ context.Context, p policy.Principal) ([]store.Approval, error) { return h.waits, nil },
 		Link: func(_ context.Context, c gateway.Caller, app string) error {
 			h.links = append(h.links, string(c.Principal.Membership)+" "+app)
-			return nil
+			return h.fault
 		},
 	})
 	if err != nil {
@@ -126,6 +128,15 @@ func TestALinkGoesToItsPersonAndNotToTheAgent(t *testing.T) {
 	same(t, []string{"mem_1 asana"}, h.links)
 	if strings.Contains(r.Text+string(r.Structured), "http") || !strings.Contains(string(r.Structured), r.Text) {
 		t.Errorf("%+v", r)
+	}
+}
+
+func TestALinkThatCouldNotBeMadeWasCertainlyNotSent(t *testing.T) {
+	h := newHouse(t)
+	h.fault = errors.New("database is locked")
+	r, err := h.Call(t.Context(), gateway.Call{Tool: "conectar_app", Caller: gateway.Caller{Lang: "es"}, Args: json.RawMessage(`{"app":"asana"}`)})
+	if err != nil || r.Outcome != store.OutcomeFailed || !r.IsError || strings.Contains(r.Text+string(r.Structured), "database") {
+		t.Errorf("%+v, %v", r, err)
 	}
 }
 

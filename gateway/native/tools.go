@@ -38,8 +38,9 @@ func words() map[string]policy.Text {
 			ES: "Manda a la persona, a su chat privado, un enlace para conectar una app que todavía no tiene conectada.",
 			EN: "Sends the person, in their private chat, a link for connecting an app that is not connected yet.",
 		},
-		"connect.app":  {ES: "La app", EN: "The app"},
-		"connect.sent": {ES: "El enlace para conectarla se envió al chat privado de la persona.", EN: "The link for connecting it was sent to the person's private chat."},
+		"connect.app":    {ES: "La app", EN: "The app"},
+		"connect.failed": {ES: "Ahora no se pudo mandar el enlace. Prueba más tarde.", EN: "The link could not be sent right now. Try later."},
+		"connect.sent":   {ES: "El enlace para conectarla se envió al chat privado de la persona.", EN: "The link for connecting it was sent to the person's private chat."},
 	}
 }
 
