@@ -210,7 +210,12 @@ func buffer(req *http.Request) error {
 	return nil
 }
 
-func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
+// maxPause is the longest penalty believed. Telegram's own are waited out in full; one of years is a fault of somebody's.
+const maxPause = 24 * time.Hour
+
+func seconds(n int) time.Duration {
+	return time.Duration(min(n, int(maxPause/time.Second))) * time.Second
+}
 
 // clip cuts text to at most n bytes, at a rune.
 func clip(s string, n int) string {
