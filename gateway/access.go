@@ -20,7 +20,7 @@ type access struct {
 	accounts []store.Account
 	tools    map[string]offer
 	barred   map[string]bool // tools that exist for the person and are not for the agent
-	partial  bool // a connector could not list its tools
+	partial  bool            // a connector could not list its tools
 	ledger   *ledger
 	halt     <-chan struct{} // closed when calls under way get no more time; nil: they have all of theirs
 }
