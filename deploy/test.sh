@@ -10,8 +10,8 @@ CGO_ENABLED=1 go test -race -count=1 -timeout 9m -v "$@" 2>&1 | tee "$log" | awk
 status=${PIPESTATUS[0]}
 count() { grep -cE "^ *--- $1: " "$log"; }
 if [ "$status" -ne 0 ]; then
-  echo "--- the failures in full are in $log; their last lines:"
-  grep -nE '^ *--- FAIL|_test\.go:[0-9]+:|DATA RACE|^panic:|^#|cannot|undefined' "$log" | tail -n 60
+  echo "--- everything is in $log; what stands before and behind each failure:"
+  grep -nE -B 12 -A 12 '^ *--- FAIL|DATA RACE|^panic:|^# ' "$log" | tail -n 150
 fi
 echo "$(count PASS) passed, $(count FAIL) failed, $(count SKIP) skipped"
 exit "$status"
