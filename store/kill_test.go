@@ -63,7 +63,7 @@ type process struct {
 func newLoop(t *testing.T, kind string, seed uint64, updates int) *loop {
 	t.Helper()
 	l := &loop{dice: rand.New(rand.NewPCG(seed, 0)), script: script{
-		URL: storetest.Fresh(t, kind), Seed: seed, Updates: updates, Every: 20 * time.Millisecond, Logs: t.TempDir(), TTL: 3 * time.Second,
+		URL: storetest.Fresh(t, kind), Seed: seed, Updates: updates, Every: 20 * time.Millisecond, Logs: t.TempDir(), TTL: 6 * time.Second,
 		People: []int64{11, 12},
 	}}
 	s := need(store.Open(t.Context(), store.Config{URL: l.URL, Key: storetest.Key()}))(t)
