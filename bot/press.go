@@ -81,7 +81,7 @@ func (b *Bot) pressedVerdict(ctx context.Context, s asker, t *tap, v store.Verdi
 	if err := b.store.Settle(ctx, s.ref, store.FateRefused, reason, b.showAgain(s, a, err)...); err != nil {
 		return err
 	}
-	b.answerTap(ctx, s, t, key, key != "approval.not_yours" && key != "approval.not_shown")
+	b.answerTap(ctx, s, t, key, key != "approval.not_yours" && key != "approval.not_shown" && key != "approval.arriving")
 	return nil
 }
 
@@ -147,6 +147,8 @@ func verdictError(err error) (key, reason string) {
 		return "approval.expired_press", "expired"
 	case errors.Is(err, store.ErrNotShown):
 		return "approval.not_shown", "not_shown"
+	case errors.Is(err, store.ErrArriving):
+		return "approval.arriving", "arriving"
 	case errors.Is(err, store.ErrNotFound):
 		return "approval.unknown", "unknown_approval"
 	}

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"database/sql"
@@ -73,6 +72,8 @@ var (
 	// ErrNotShown is returned for a yes of somebody to whom the whole card has not gone out: they have not seen what would
 	// be executed. They are to be shown it (the approval comes along), not refused.
 	ErrNotShown = errors.New("what would be executed was not shown to this person")
+	// ErrArriving is returned instead while parts of that card are still on their way.
+	ErrArriving = errors.New("what would be executed is still being shown to this person")
 )
 
 // approvalLife is how long an approval waits for a button.
@@ -183,8 +184,8 @@ func (s *Store) Decide(ctx context.Context, from UpdateRef, v Verdict, say func(
 			return ErrDecided
 		}
 		if v.Approve {
-			if shown, err := s.shown(ctx, tx, a, v); err != nil || !shown {
-				return cmp.Or(err, ErrNotShown)
+			if err := s.shown(ctx, tx, a, v); err != nil {
+				return err
 			}
 		}
 		a.State, a.DecidedBy, a.Decided = state, by.ID, at(s.now())
@@ -201,6 +202,9 @@ func (s *Store) Decide(ctx context.Context, from UpdateRef, v Verdict, say func(
 		if err != nil {
 			return err
 		}
+		if err := s.cutCards(ctx, tx, a); err != nil {
+			return err
+		}
 		if err := s.sayOfApproval(ctx, tx, a, say(a)); err != nil {
 			return err
 		}
@@ -213,22 +217,42 @@ func (s *Store) Decide(ctx context.Context, from UpdateRef, v Verdict, say func(
 	return a, nil
 }
 
-// shown tells whether a card of the approval has gone out whole to whoever says yes. A press proves that the part with the
+// shown is nil when a card of the approval has gone out whole to whoever says yes, else ErrNotShown or ErrArriving. A press proves that the part with the
 // buttons arrived, even before its send is recorded; a typed code proves nothing, since the requester's agent knows it too.
-func (s *Store) shown(ctx context.Context, tx *sql.Tx, a Approval, v Verdict) (bool, error) {
+func (s *Store) shown(ctx context.Context, tx *sql.Tx, a Approval, v Verdict) error {
 	arrived := `'sent'`
 	if v.Approval != "" {
 		arrived = `'sending', 'sent', 'uncertain'`
 	}
-	var cards int
-	err := tx.QueryRowContext(ctx, `SELECT COUNT(*) FROM reply c WHERE c.approval_id = $1 AND c.kind = 'card' AND c.chat_id = $2
-			AND c.part = 1 AND c.state IN (`+arrived+`)
-			AND NOT EXISTS (SELECT 1 FROM reply p WHERE p.group_id = c.group_id AND p.part > 1 AND p.state <> 'sent')`,
-		a.ID, v.Telegram).Scan(&cards)
-	if err != nil {
-		return false, fmt.Errorf("looking for the card of %s: %w", a.ID, err)
+	const card = `SELECT COUNT(*) FROM reply c WHERE c.approval_id = $1 AND c.kind = 'card' AND c.chat_id = $2 AND c.part = 1 `
+	for _, look := range []struct {
+		where string
+		found error
+	}{
+		{`AND c.state IN (` + arrived + `)
+			AND NOT EXISTS (SELECT 1 FROM reply p WHERE p.group_id = c.group_id AND p.part > 1 AND p.state <> 'sent')`, nil},
+		{`AND EXISTS (SELECT 1 FROM reply p WHERE p.group_id = c.group_id AND p.state IN ('queued', 'sending'))
+			AND NOT EXISTS (SELECT 1 FROM reply p WHERE p.group_id = c.group_id AND p.state IN ('failed', 'uncertain'))`, ErrArriving},
+	} {
+		var cards int
+		if err := tx.QueryRowContext(ctx, card+look.where, a.ID, v.Telegram).Scan(&cards); err != nil {
+			return fmt.Errorf("looking for the card of %s: %w", a.ID, err)
+		}
+		if cards > 0 {
+			return look.found
+		}
 	}
-	return cards > 0, nil
+	return ErrNotShown
+}
+
+// cutCards ends what is still to be sent of the cards of a decided approval.
+func (s *Store) cutCards(ctx context.Context, tx *sql.Tx, a Approval) error {
+	_, err := tx.ExecContext(ctx, `UPDATE reply SET state = 'failed', reason = 'decided', ended_ms = $2
+		WHERE approval_id = $1 AND kind = 'card' AND part > 1 AND state = 'queued'`, a.ID, s.now())
+	if err != nil {
+		return fmt.Errorf("cutting the cards of %s: %w", a.ID, err)
+	}
+	return nil
 }
 
 // decidedApproval is what the audit says of a verdict: the digest names the very arguments.

@@ -275,6 +275,10 @@ func TestNobodySaysYesToWhatTheyWereNotShown(t *testing.T) {
 		for how := range by {
 			wants(t, try(how, `UPDATE reply SET state = 'sent' WHERE chat_id = 102 AND part = 1 AND reply_id <> 'rep_rest'`), store.ErrNotShown)
 		}
+		// And while it is still on its way, nobody is asked to wait for another one.
+		for how := range by {
+			wants(t, try(how, `UPDATE reply SET state = CASE WHEN part = 1 THEN 'sent' ELSE 'queued' END WHERE kind = 'card' AND chat_id = 102`), store.ErrArriving)
+		}
 		no := store.Verdict{Approval: a.ID, Telegram: 102} // a no needs nothing
 		need(w.Decide(t.Context(), w.press(t, 102), no, verdict))(t)
 	})

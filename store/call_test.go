@@ -221,6 +221,7 @@ func TestAnotherSpellingOfAWriteIsTheSameWrite(t *testing.T) {
 		}
 		for _, again := range []string{
 			`{"n":10,"s":"x","o":{"b":[1,2],"a":1}}`, `{ "s" : "x", "n" : 10, "o" : {"a":1,"b":[1,2]} }`,
+			`{"s":"x","n":10,"o":{"a":1,"b":[1,2]},"absent":null}`,
 			`{"s":"\u0078","n":10.0,"o":{"a":1,"b":[1,2]}}`, `{"s":"x","n":1e1,"o":{"a":1,"b":[1,2]}}`,
 		} {
 			if b := w.begin(t, run.call(policy.Allow, again)); !b.Repeat || b.ID != first.ID {
@@ -229,7 +230,9 @@ func TestAnotherSpellingOfAWriteIsTheSameWrite(t *testing.T) {
 		}
 		for _, other := range []string{
 			`{"s":"x","n":10,"o":{"a":1,"b":[2,1]}}`, `{"s":"X","n":10,"o":{"a":1,"b":[1,2]}}`, `{"s":"x","n":"10","o":{"a":1,"b":[1,2]}}`,
-			`{"s":"x","n":9007199254740993,"o":{}}`, `{"s":"x","n":9007199254740992,"o":{}}`,
+			`{"s":"x","n":9007199254740993,"o":{}}`, `{"s":"x","n":9007199254740992.0,"o":{}}`,
+			`{"n":12345678901234567890}`, `{"n":12345678901234567891}`, `{"n":0.1}`, `{"n":0.10000000000000000001}`, `{"n":1e-400}`, `{"n":0}`,
+			`{"n":1e999999999}`, `{"n":["\u0000number"]}`, `{"l":[]}`, `{}`,
 		} {
 			if w.begin(t, run.call(policy.Allow, other)).Repeat {
 				t.Errorf("%s is taken for the first", other)

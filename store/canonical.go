@@ -3,8 +3,10 @@ package store
 import (
 	"bytes"
 	"encoding/json"
-	"math"
+	"maps"
+	"math/big"
 	"strconv"
+	"strings"
 )
 
 // canonical spells JSON in one way: names sorted, no space, strings without needless escapes, numbers by value. What cannot
@@ -15,6 +17,9 @@ func canonical(raw json.RawMessage) []byte {
 	var v any
 	if err := dec.Decode(&v); err != nil || dec.More() {
 		return raw
+	}
+	if top, ok := v.(map[string]any); ok {
+		maps.DeleteFunc(top, func(_ string, value any) bool { return value == nil }) // an argument of null is one left out
 	}
 	out, err := json.Marshal(plainNumbers(v))
 	if err != nil {
@@ -35,18 +40,26 @@ func plainNumbers(v any) any {
 			v[i] = plainNumbers(inner)
 		}
 	case json.Number:
-		if _, err := v.Int64(); err == nil {
-			return v // exact, also beyond 2^53
-		}
-		f, err := v.Float64()
-		switch {
-		case err != nil:
-			return v
-		case f == math.Trunc(f) && math.Abs(f) < 1<<53:
-			return json.Number(strconv.FormatInt(int64(f), 10))
-		default:
-			return json.Number(strconv.FormatFloat(f, 'g', -1, 64))
-		}
+		return exact(v)
 	}
 	return v
+}
+
+// exact writes a number by its value, without loss. One with an exponent beyond all use stays as it is spelt: its digits
+// would fill the memory.
+func exact(n json.Number) any {
+	mantissa, exponent, _ := strings.Cut(strings.ToLower(n.String()), "e")
+	if exponent != "" {
+		if e, err := strconv.Atoi(exponent); err != nil || e < -400 || e > 400 {
+			return n
+		}
+	}
+	value, ok := new(big.Rat).SetString(n.String())
+	if !ok || len(mantissa) > 400 {
+		return n
+	}
+	if value.IsInt() {
+		return json.Number(value.RatString())
+	}
+	return map[string]string{"\x00number": value.RatString()} // "1/4" for 0.25 and 25e-2; no argument has such a name
 }

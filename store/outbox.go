@@ -221,8 +221,10 @@ func (s *Store) mark(ctx context.Context, p Poller, id ReplyID, in func(context.
 		if !ok {
 			return ErrLost
 		}
-		_, err = tx.ExecContext(ctx, `UPDATE reply SET priority = -1 WHERE state = 'queued' AND part > 1 AND priority <> -1
-			AND group_id = (SELECT group_id FROM reply WHERE reply_id = $1)`, id)
+		// What has begun goes on before anything else, all of its parts alike: a part that is put back keeps its place.
+		_, err = tx.ExecContext(ctx, `UPDATE reply SET priority = -1 WHERE state = 'queued' AND priority <> -1
+			AND group_id = (SELECT group_id FROM reply WHERE reply_id = $1)
+			AND EXISTS (SELECT 1 FROM reply o WHERE o.group_id = reply.group_id AND (o.state <> 'queued' OR o.priority = -1))`, id)
 		return err
 	})
 	if err != nil {
