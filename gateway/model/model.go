@@ -175,6 +175,10 @@ func (d *Doors) handler(p Process) http.HandlerFunc {
 			select {
 			case slots <- struct{}{}:
 				defer func() { <-slots }()
+				if p.Alive(r.Context()) != nil { // it ended while the request waited its turn
+					refuse(w, http.StatusForbidden, "permission_error", "no turn is running")
+					return
+				}
 				d.forward(w, r, path, p)
 			case <-r.Context().Done():
 			}

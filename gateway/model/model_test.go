@@ -32,6 +32,7 @@ type door struct {
 	mu    sync.Mutex
 	alive error
 	used  chan model.Usage
+	looks chan struct{} // whether the run is alive was asked
 	end   func()
 }
 
@@ -55,13 +56,21 @@ func serveURL(t *testing.T, url string) *door {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &door{addr: l.Addr().String(), used: make(chan model.Usage, 16)}
+	d := &door{addr: l.Addr().String(), used: make(chan model.Usage, 16), looks: make(chan struct{}, 64)}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
 		done <- doors.Serve(ctx, model.Process{
 			Run: "run_1", Key: store.NewSecret(processKey), Meter: func(u model.Usage) { d.used <- u },
-			Alive: func(context.Context) error { d.mu.Lock(); defer d.mu.Unlock(); return d.alive },
+			Alive: func(context.Context) error {
+				d.mu.Lock()
+				defer d.mu.Unlock()
+				select {
+				case d.looks <- struct{}{}:
+				default: // nobody counts
+				}
+				return d.alive
+			},
 		}, l)
 	}()
 	d.end = sync.OnceFunc(func() {
@@ -265,6 +274,41 @@ func TestTheKeyIsWorthNothingBetweenTurns(t *testing.T) {
 	d.mu.Unlock()
 	if resp := d.send(t, "POST", "/v1/messages", `{}`); resp.StatusCode != http.StatusForbidden {
 		t.Errorf("status %d", resp.StatusCode)
+	}
+}
+
+// A request that waited for its place while the run ended spends nothing.
+func TestARequestThatWaitedBeyondItsRunIsRefused(t *testing.T) {
+	release := make(chan struct{})
+	d := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		<-release
+		_, _ = io.WriteString(w, `{}`)
+	})
+	statuses := make(chan int, 5)
+	ask := func() {
+		go func() { statuses <- d.send(t, "POST", "/v1/messages", `{}`).StatusCode }()
+	}
+	look := func(n int) {
+		for range n {
+			<-d.looks
+		}
+	}
+	for range 4 {
+		ask()
+	}
+	look(8) // each before and after it had its place
+	ask()
+	look(1)
+	d.mu.Lock()
+	d.alive = errors.New("over")
+	d.mu.Unlock()
+	close(release)
+	got := map[int]int{}
+	for range 5 {
+		got[<-statuses]++
+	}
+	if got[http.StatusOK] != 4 || got[http.StatusForbidden] != 1 {
+		t.Errorf("statuses %v", got)
 	}
 }
 
