@@ -220,7 +220,24 @@ func settle(v *viper.Viper, base string) (Config, error) {
 	if c.GatewayPublicURL == "" {
 		c.GatewayPublicURL = "http://" + c.GatewayListen
 	}
+	c.GatewayPublicURL = asBrowsersSay(c.GatewayPublicURL)
 	return c, c.check()
+}
+
+// asBrowsersSay writes an address as browsers name it in Host and Origin: the host in lower case, no port that the scheme
+// implies. What is no address stays for check to refuse.
+func asBrowsersSay(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return address
+	}
+	u.Host = strings.ToLower(u.Host)
+	if u.Scheme == "https" {
+		u.Host = strings.TrimSuffix(u.Host, ":443")
+	} else {
+		u.Host = strings.TrimSuffix(u.Host, ":80")
+	}
+	return u.String()
 }
 
 func (c Config) check() error {

@@ -59,6 +59,19 @@ func TestTheEnvironmentWins(t *testing.T) {
 	}
 }
 
+// TestThePublicAddressIsAsBrowsersNameIt: they drop a port that the scheme implies and lower the host's case.
+func TestThePublicAddressIsAsBrowsersNameIt(t *testing.T) {
+	for given, want := range map[string]string{
+		"https://Pilder.Example.com:443/": "https://pilder.example.com", "http://127.0.0.1:80": "http://127.0.0.1",
+		"https://a.example:8443": "https://a.example:8443",
+	} {
+		cfg, err := LoadConfig(os.DevNull, []string{"PILDER_GATEWAY_PUBLIC_URL=" + given})
+		if err != nil || cfg.GatewayPublicURL != want {
+			t.Errorf("%s became %q, %v", given, cfg.GatewayPublicURL, err)
+		}
+	}
+}
+
 // TestRelativePathsStartAtTheFile lets a command mean the same data from any folder.
 func TestRelativePathsStartAtTheFile(t *testing.T) {
 	file := write(t, "data: here\nagent_home: /abs/home\n")

@@ -9,7 +9,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -113,8 +115,8 @@ func (i *initialisation) ask(ctx context.Context, q question) error {
 		shown := q.fallback
 		if old := lookup(i.tree, q.key); old != "" {
 			shown = old
-			if q.secret {
-				shown = "keep the one there"
+			if u, err := url.Parse(old); q.secret || err != nil || u.User != nil {
+				shown = "keep the one there" // a database's address may hold its password
 			}
 		}
 		fmt.Fprint(i.out, q.text)
@@ -214,15 +216,23 @@ func (i *initialisation) write() error {
 	if err != nil {
 		return err
 	}
-	fresh := i.file + ".new"
-	head := "# Made by `pilder init`; every key with its meaning: configs/pilder.yaml\n"
-	if err := os.WriteFile(fresh, append([]byte(head), body...), 0o600); err != nil {
+	place := i.file
+	if real, err := filepath.EvalSymlinks(place); err == nil {
+		place = real // the file that a link names, not the link
+	}
+	fresh, err := os.CreateTemp(filepath.Dir(place), ".pilder-init-") // of mode 0600, and nobody else's
+	if err != nil {
 		return err
 	}
-	if _, err := LoadConfig(fresh, nil); err != nil {
-		return errors.Join(err, os.Remove(fresh))
+	defer os.Remove(fresh.Name())
+	_, err = fresh.WriteString("# Made by `pilder init`; every key with its meaning: configs/pilder.yaml\n" + string(body))
+	if err := errors.Join(err, fresh.Close()); err != nil {
+		return err
 	}
-	return os.Rename(fresh, i.file)
+	if _, err := LoadConfig(fresh.Name(), nil); err != nil {
+		return err
+	}
+	return os.Rename(fresh.Name(), place)
 }
 
 // tryOut asks the services whether they take what was answered, and says so. A service that does not is no reason to lose
