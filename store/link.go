@@ -111,10 +111,14 @@ type OpenedLink struct {
 	Before []string
 }
 
+// linkGrace is how long an opened link is still watched after its end: whoever set off in time may take a while at the
+// provider, whose own token lives a little longer.
+const linkGrace = 5 * time.Minute
+
 // OpenedLinks gives the opened links that wait for their account, with the account ids known before: what the poller of
-// connections walks. An expired one is not walked any more.
+// connections walks, also for a little while after their end.
 func (s *Store) OpenedLinks(ctx context.Context) ([]OpenedLink, error) {
-	all, err := s.links(ctx, s.reads, `state = 'opened' AND expires_ms > $1 ORDER BY opened_ms, link_id`, s.now())
+	all, err := s.links(ctx, s.reads, `state = 'opened' AND expires_ms > $1 ORDER BY opened_ms, link_id`, s.now()-linkGrace.Milliseconds())
 	if err != nil {
 		return nil, err
 	}
