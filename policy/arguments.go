@@ -10,7 +10,7 @@ import (
 
 var (
 	errNotObject = errors.New("arguments are not one JSON object")
-	addressLike  = regexp.MustCompile(`[^\s@]@[^\s@]`)
+	addressLike  = regexp.MustCompile(`[@＠﹫]`) // any at sign: what the app makes of the words around it is its own affair
 )
 
 // argument is one member of the arguments. Doubled names stay doubled, because layers below may pick the other one.
