@@ -152,6 +152,7 @@ type killCase struct {
 	fate  []store.Fate // how the message may end
 	done  map[string]int
 	told  []string // parts of texts, one of which the person must have read
+	cut   bool     // the kill hit the send itself: that reply, and no other, ends uncertain
 }
 
 const (
@@ -188,9 +189,9 @@ func killCases() map[string]killCase {
 			fate: failed, done: once, told: []string{"interrump"}},
 		"8 finished and not sent": {say: meeting, event: "run.finished", fate: answered, done: once, told: []string{"10:00"}},
 		"9 sending, not performed": {say: meeting, at: "telegram", stop: &stopRequest{path: "/sendMessage", body: "10:00"},
-			fate: answered, done: once},
+			fate: answered, done: once, cut: true},
 		"9 sent and not marked": {say: meeting, at: "telegram", stop: &stopRequest{path: "/sendMessage", body: "10:00", after: true},
-			fate: answered, done: once, told: []string{"10:00"}},
+			fate: answered, done: once, told: []string{"10:00"}, cut: true},
 		"9 marked": {say: meeting, event: "reply.sent", fate: either, done: once, told: []string{"10:00"}},
 	}
 }
@@ -464,6 +465,9 @@ func (w *world) check(c killCase) {
 	if got := fates[len(fates)-1]; !slices.Contains(c.fate, got.Fate) {
 		t.Errorf("the message is %s (%s), want %v", got.Fate, got.Reason, c.fate)
 	}
+	if run := fates[len(fates)-1].Run; run != "" && c.event != "reply.sent" { // that one was sent and perhaps not yet marked
+		w.checkReplies(s, run, c.cut)
+	}
 	var texts []string
 	for _, m := range w.telegram.Transcript(anaID) {
 		if m.Bot {
@@ -485,5 +489,27 @@ func (w *world) check(c killCase) {
 	if t.Failed() {
 		said, _ := json.Marshal(texts)
 		t.Logf("chat: %s", said)
+	}
+}
+
+// checkReplies looks at what became of a run's replies: sent, or uncertain where the kill hit the send itself.
+func (w *world) checkReplies(s *store.Store, run store.RunID, cut bool) {
+	w.t.Helper()
+	view, err := s.RunByID(w.t.Context(), run)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	uncertain := 0
+	for _, r := range view.Replies {
+		switch r.State {
+		case store.ReplySent:
+		case store.ReplyUncertain:
+			uncertain++
+		default:
+			w.t.Errorf("reply %s is %s", r.ID, r.State)
+		}
+	}
+	if want := map[bool]int{true: 1}[cut]; uncertain != want {
+		w.t.Errorf("%d replies are uncertain, want %d", uncertain, want)
 	}
 }
