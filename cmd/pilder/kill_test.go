@@ -152,7 +152,7 @@ type killCase struct {
 	fate  []store.Fate // how the message may end
 	done  map[string]int
 	told  []string // parts of texts, one of which the person must have read
-	cut   bool     // the kill hit the send itself: that reply, and no other, ends uncertain
+	cut   bool     // the kill hit the send of the answer, which ends uncertain
 }
 
 const (
@@ -465,8 +465,9 @@ func (w *world) check(c killCase) {
 	if got := fates[len(fates)-1]; !slices.Contains(c.fate, got.Fate) {
 		t.Errorf("the message is %s (%s), want %v", got.Fate, got.Reason, c.fate)
 	}
-	if run := fates[len(fates)-1].Run; run != "" && c.event != "reply.sent" { // that one was sent and perhaps not yet marked
-		w.checkReplies(s, run, c.cut)
+	uncertain := w.uncertain(s, fates[len(fates)-1].Run)
+	if c.cut && uncertain != 1 {
+		t.Errorf("%d replies are uncertain, want the one whose send was hit", uncertain)
 	}
 	var texts []string
 	for _, m := range w.telegram.Transcript(anaID) {
@@ -474,7 +475,10 @@ func (w *world) check(c killCase) {
 			texts = append(texts, m.Text)
 		}
 	}
-	if len(c.told) > 0 && !slices.ContainsFunc(c.told, func(part string) bool { return strings.Contains(strings.Join(texts, "\n"), part) }) {
+	// The sender works beside the step that a log line stops: a kill there may hit a send as well, and then an uncertain reply
+	// is the honest end.
+	certain := c.cut || uncertain == 0
+	if certain && len(c.told) > 0 && !slices.ContainsFunc(c.told, func(part string) bool { return strings.Contains(strings.Join(texts, "\n"), part) }) {
 		t.Errorf("the person read %q, which has none of %q", texts, c.told)
 	}
 	if twice := w.telegram.Duplicates(); len(twice) > 0 {
@@ -492,24 +496,25 @@ func (w *world) check(c killCase) {
 	}
 }
 
-// checkReplies looks at what became of a run's replies: sent, or uncertain where the kill hit the send itself.
-func (w *world) checkReplies(s *store.Store, run store.RunID, cut bool) {
+// uncertain counts a run's replies whose send was cut. Every other reply must have been sent.
+func (w *world) uncertain(s *store.Store, run store.RunID) int {
 	w.t.Helper()
+	if run == "" {
+		return 0
+	}
 	view, err := s.RunByID(w.t.Context(), run)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	uncertain := 0
+	n := 0
 	for _, r := range view.Replies {
 		switch r.State {
 		case store.ReplySent:
 		case store.ReplyUncertain:
-			uncertain++
+			n++
 		default:
 			w.t.Errorf("reply %s is %s", r.ID, r.State)
 		}
 	}
-	if want := map[bool]int{true: 1}[cut]; uncertain != want {
-		w.t.Errorf("%d replies are uncertain, want %d", uncertain, want)
-	}
+	return n
 }
