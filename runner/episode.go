@@ -164,7 +164,7 @@ func (e *episode) serveDoors(ctx context.Context, p *Process, key store.Secret) 
 	s := &doors{cancel: cancel}
 	s.served.Go(func() { s.note(ctx, p, e.cfg.ServeTools(ctx, e.run, p.Doors[doorTools])) })
 	s.served.Go(func() {
-		s.note(ctx, p, e.cfg.ServeModel(ctx, ModelDoor{Run: e.run, Key: key, Meter: e.meter}, p.Doors[doorModel]))
+		s.note(ctx, p, e.cfg.ServeModel(ctx, ModelDoor{Run: e.run, Key: key, Budget: e.cfg.Budget, Meter: e.meter}, p.Doors[doorModel]))
 	})
 	return s
 }

@@ -37,6 +37,8 @@ type Config struct {
 	// RunTimeout is the wall clock of a run, all of its processes together. Default 15 min; at most 50, well under the hour
 	// of its token.
 	RunTimeout time.Duration
+	// Budget is what one run may spend on the model. The zero value sets no bound.
+	Budget Budget
 	// IdleTimeout is the longest silence of the CLI, from its start on, and ToolTimeout the same while a tool is at work.
 	// Defaults 3 min and 6 min.
 	IdleTimeout, ToolTimeout time.Duration
@@ -70,8 +72,20 @@ type ModelDoor struct {
 	Run store.Run
 	// Key is the process key, in the process's environment.
 	Key store.Secret
-	// Meter is told of every request that reached the model. It may be called from several goroutines.
+	// Search allows the provider's web search.
+	Search bool
+	// Budget is what may be spent while the door is served. The zero value sets no bound.
+	Budget Budget
+	// Meter is told of every request that reached the model or was refused for the budget. It may be called from several
+	// goroutines.
 	Meter func(Usage)
+}
+
+// Budget bounds what one run may spend on the model. A field that is zero bounds nothing.
+type Budget struct {
+	Tokens   int64 // of every kind, in and out
+	CostUSD  float64
+	Requests int
 }
 
 // Usage is what one request to the model came to.
@@ -79,6 +93,9 @@ type Usage struct {
 	Tokens     store.Tokens
 	CostUSD    float64
 	FirstToken time.Duration // from the request to the answer's first content; 0 when none came
+	Status     int           // HTTP status of the model's answer: 429 and 529 are a busy provider; 0 when there was none
+	Refused    string        // why the door kept the request from the model: "budget"; "" when it went there
+	RetryAfter time.Duration // how long a busy provider asks to be left alone; 0 when it did not say
 }
 
 // Runner takes turns and runs agents.
