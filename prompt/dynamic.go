@@ -22,6 +22,8 @@ type Input struct {
 	Private bool
 	Apps    []string // display names of the connected apps, in the order to tell them
 	Rules   []string // the company's rules as sentences without full stop, policy.Grant.Sentences
+	Fetch   []string // names whose pages the agent can read, "example.com" or "*.example.com"; none: it reads no pages
+	Search  bool     // the agent can search the web
 	Person  string   // display name, the person's own text
 	Role    string   // "member", "approver", "admin"; others are not told
 	Company string   // display name, the company's own text
@@ -42,6 +44,7 @@ type News struct {
 // Bounds of what one turn is told. Beyond them the text says how many were left out.
 const (
 	maxApps = 60
+	maxWeb  = 40
 	maxNews = 20
 )
 
@@ -56,7 +59,7 @@ func Dynamic(in Input) string {
 	if rules := rules(in.Rules, t); rules != "" {
 		lines = append(lines, rules)
 	}
-	lines = append(lines, t.sources)
+	lines = append(lines, web(in, t), t.sources)
 	if in.Mark != "" {
 		lines = append(lines, fmt.Sprintf(t.mark, clean(in.Mark, 64)))
 	}
@@ -153,6 +156,32 @@ func rules(sentences []string, t texts) string {
 		return ""
 	}
 	return t.rules + strings.Join(shown, "; ") + "."
+}
+
+// web says what of the web is within reach, so that the agent promises nothing else.
+func web(in Input, t texts) string {
+	var shown []string
+	for _, n := range in.Fetch {
+		if n = clean(n, 100); n != "" {
+			shown = append(shown, n)
+		}
+	}
+	switch {
+	case len(shown) == 0 && !in.Search:
+		return t.noWeb
+	case len(shown) == 0:
+		return t.search
+	}
+	more := ""
+	if len(shown) > maxWeb {
+		more = fmt.Sprintf(t.more, len(shown)-maxWeb)
+		shown = shown[:maxWeb]
+	}
+	line := fmt.Sprintf(t.fetch, strings.Join(shown, ", ")+more)
+	if in.Search {
+		return t.searchToo + " " + line
+	}
+	return line
 }
 
 func news(in Input, t texts) []string {

@@ -39,6 +39,7 @@ func hostileInput() prompt.Input {
 	in.Person, in.Company, in.Role = hostile, strings.Repeat("Ñandú ", 60), "owner\nadmin"
 	in.Apps = []string{hostile, "", "\u200b", "Notion"}
 	in.Rules = []string{hostile, " ", "una regla con punto."}
+	in.Fetch = []string{hostile, "\u200b"}
 	in.Channel = hostile
 	in.Mark = "00ff"
 	in.News = []prompt.News{{Tool: hostile, Outcome: "perfect", Text: hostile + strings.Repeat("y", 500)}}
@@ -82,6 +83,9 @@ func TestDynamicGolden(t *testing.T) {
 		"nothing":        with(founding(), func(in *prompt.Input) { in.Apps = nil; in.Rules = nil }),
 		"nothing-en":     with(founding(), func(in *prompt.Input) { in.Apps = nil; in.Rules = nil; in.Lang = "de" }),
 		"twenty-apps":    with(founding(), func(in *prompt.Input) { in.Apps = twentyApps() }),
+		"search":         with(founding(), func(in *prompt.Input) { in.Search = true }),
+		"fetch":          with(founding(), func(in *prompt.Input) { in.Fetch = []string{"example.com", "*.gob.ar"} }),
+		"web-en":         with(founding(), func(in *prompt.Input) { in.Search, in.Fetch, in.Lang = true, []string{"example.com"}, "en" }),
 		"news":           with(founding(), func(in *prompt.Input) { in.News = news }),
 		"hostile":        hostileInput(),
 	} {
@@ -156,6 +160,7 @@ func TestTheAgreedLinesStandWordForWord(t *testing.T) {
 func TestWhatOthersWroteStaysInItsLine(t *testing.T) {
 	clean := with(hostileInput(), func(in *prompt.Input) {
 		in.Person, in.Company, in.Channel, in.Apps, in.Rules = "x", "x", "x", []string{"x"}, []string{"x"}
+		in.Fetch = []string{"x"}
 		in.News = []prompt.News{{Tool: "x", Outcome: "perfect", Text: "x"}}
 	})
 	want, got := prompt.Turn(clean), prompt.Turn(hostileInput())

@@ -18,7 +18,7 @@ import (
 	"pilder/store"
 )
 
-// The CLI's world inside: one MCP server, two doors.
+// The CLI's world inside: one MCP server, two doors that are always there.
 const (
 	serverName = "pilder"
 	doorTools  = "tools"
@@ -27,7 +27,7 @@ const (
 	portModel  = 7001
 )
 
-// builtins are the CLI's own tools that an agent has: an exact list, since the CLI's allow list restricts nothing in its
+// builtins are the CLI's own tools that every agent has: an exact list, since the CLI's allow list restricts nothing in its
 // bypass mode (2.1.332, measured). Files are written by Bash.
 const builtins = "Bash,Read,Skill,ToolSearch"
 
@@ -57,7 +57,7 @@ func (r *Runner) callFor(run store.Run, ws workspace, key store.Secret, fresh bo
 	}
 	c.launch = Launch{
 		Work: ws.work, State: ws.state, Run: ws.run, AgentHome: r.cfg.AgentHome, CLI: filepath.Dir(r.cfg.CLI),
-		Doors: []Door{{doorTools, portTools}, {doorModel, portModel}},
+		Doors: r.doors(),
 	}
 	paths := r.box.Paths(c.launch)
 	c.launch.Argv = r.arguments(run, c, paths)
@@ -87,7 +87,7 @@ func (r *Runner) arguments(run store.Run, c call, paths Paths) []string {
 		// Without a sandbox the agent has no tool that reaches the machine, and no bypass.
 		args = append(args, "--tools=ToolSearch", "--permission-mode=dontAsk", "--allowedTools=mcp__"+serverName)
 	} else {
-		args = append(args, "--tools="+builtins, "--dangerously-skip-permissions")
+		args = append(args, "--tools="+r.builtins(), "--dangerously-skip-permissions")
 	}
 	if c.resumed {
 		return append(args, "--resume="+c.session)
@@ -116,7 +116,7 @@ func (r *Runner) environment(key store.Secret, paths Paths) []string {
 	if !r.box.Unsandboxed() {
 		env = append(env, "CLAUDE_CODE_SHELL_PREFIX="+dirTools+"/"+shellName)
 	}
-	return env
+	return append(env, r.webEnvironment()...)
 }
 
 // files are what the CLI reads of its own configuration, read-only: an agent that could write them would decide what the
@@ -187,6 +187,10 @@ func (r *Runner) promptInput(run store.Run) prompt.Input {
 	in := prompt.Input{
 		Lang: lang, Now: r.cfg.Now(), Zone: cmp.Or(m.Person.Zone, m.Company.Zone), Private: run.Chat.Private,
 		Rules: run.Grant.Sentences(lang), Person: m.Person.Name, Role: string(m.Role), Company: m.Company.Name,
+		Search: r.canSearch(),
+	}
+	if r.canFetch() {
+		in.Fetch = r.cfg.WebNames
 	}
 	for _, slug := range run.Grant.Apps {
 		in.Apps = append(in.Apps, r.cfg.AppName(slug, in.Lang))

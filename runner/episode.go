@@ -148,7 +148,7 @@ func (e *episode) leftover(err error) {
 	}
 }
 
-// doors are the two of one process, being served.
+// doors are those of one process, being served.
 type doors struct {
 	cancel context.CancelFunc
 	served sync.WaitGroup
@@ -166,6 +166,9 @@ func (e *episode) serveDoors(ctx context.Context, p *Process, key store.Secret) 
 	s.served.Go(func() {
 		s.note(ctx, p, e.cfg.ServeModel(ctx, ModelDoor{Run: e.run, Key: key, Budget: e.cfg.Budget, Meter: e.meter}, p.Doors[doorModel]))
 	})
+	if l := p.Doors[doorWeb]; l != nil {
+		s.served.Go(func() { s.note(ctx, p, e.cfg.ServeWeb(ctx, e.run, l)) })
+	}
 	return s
 }
 

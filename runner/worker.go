@@ -55,6 +55,12 @@ type Config struct {
 	// ServeTools and ServeModel serve one run's doors until ctx ends, and return when nothing of them is left.
 	ServeTools func(ctx context.Context, run store.Run, l net.Listener) error
 	ServeModel func(ctx context.Context, d ModelDoor, l net.Listener) error
+	// ServeWeb does the same for the web door. Nil: there is none, and no tool that reads pages.
+	ServeWeb func(ctx context.Context, run store.Run, l net.Listener) error
+	// WebNames are the names that the web door opens for, as they are told to the agent.
+	WebNames []string
+	// Search gives the agent the CLI's web search. It is the model's provider that searches, so it passes by the model door.
+	Search bool
 	// Answer and Notice word what the person reads: the agent's answer, and a sentence of the house by its key.
 	Answer func(run store.Run, markdown string) store.Draft
 	Notice func(run store.Run, key string, args map[string]string) store.Draft
