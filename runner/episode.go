@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -40,7 +41,7 @@ type episode struct {
 	ends  []func() error // what still has to be ended when the outcome is committed, newest first
 	last  *dialogue
 	mu    sync.Mutex
-	usage Usage // summed
+	usage Usage // summed; RetryAfter is the longest, Refused the last
 }
 
 // play runs the turn. A process that could not begin is replaced by one more: with the same session if its tools were
@@ -92,7 +93,7 @@ func (e *episode) process(ctx context.Context, fresh bool) outcome {
 	if err := e.store.ChildStarted(ctx, e.run); err != nil {
 		stop(err)
 	}
-	o := d.talk(watched)
+	o := e.judged(d.talk(watched))
 	success := o.state == store.RunSucceeded
 	if !success {
 		e.leftover(d.end(false)) // first the process, then its doors: a call under way ends as it will, and is recorded
@@ -223,6 +224,18 @@ func (e *episode) meter(u Usage) {
 	e.usage.Tokens.Output += u.Tokens.Output
 	e.usage.Tokens.CacheRead += u.Tokens.CacheRead
 	e.usage.Tokens.CacheWrite += u.Tokens.CacheWrite
+	e.usage.RetryAfter = max(e.usage.RetryAfter, u.RetryAfter)
+	e.usage.Refused = cmp.Or(u.Refused, e.usage.Refused)
+}
+
+// judged is a failure by its cause, where the model door knows it better than the process that was refused.
+func (e *episode) judged(o outcome) outcome {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if o.state == store.RunFailed && e.usage.Refused == reasonBudget {
+		o.reason = reasonBudget
+	}
+	return o
 }
 
 // finishOf is what is committed of an outcome, and what the person reads.
@@ -257,7 +270,9 @@ func (e *episode) finishOf(ctx context.Context, o outcome) store.Finish {
 		f.Drafts = append(f.Drafts, e.cfg.Answer(e.run, o.answer))
 	case store.RunCancelled: // whoever stopped it has been told what was done
 	default:
-		f.Drafts = append(f.Drafts, e.cfg.Notice(e.run, notice(o), map[string]string{"done": strings.Join(done, ", ")}))
+		key, args := notice(o, e.usage.RetryAfter)
+		args["done"] = strings.Join(done, ", ")
+		f.Drafts = append(f.Drafts, e.cfg.Notice(e.run, key, args))
 		for _, c := range unsure {
 			f.Drafts = append(f.Drafts, e.cfg.Notice(e.run, "call.unknown", map[string]string{"tool": c.Tool, "app": c.App}))
 		}
@@ -286,23 +301,47 @@ func (e *episode) effects(ctx context.Context) (done []string, unsure []store.Ca
 	return done, unsure
 }
 
-// notice is the sentence for an outcome that is no answer: a person learns what they can do, not what broke.
-func notice(o outcome) string {
+// Reasons that have a sentence of their own, beside those of a result.
+const (
+	reasonBusy   = "busy"
+	reasonMemory = "memory" // the kernel ended it for want of memory
+	reasonDisk   = "disk"   // the conversation's files have reached their quota
+	reasonBudget = "budget" // the run may spend no more
+)
+
+// notice is the sentence for an outcome that is no answer, and its values: a person learns what they can do, not what
+// broke.
+func notice(o outcome, wait time.Duration) (key string, args map[string]string) {
+	args = map[string]string{}
 	switch o.state {
 	case store.RunTimedOut:
-		return "run.timed_out"
+		return "run.timed_out", args
 	case store.RunInterrupted:
-		return "run.interrupted"
+		return "run.interrupted", args
 	}
 	switch o.reason {
-	case "busy":
-		return "run.busy"
+	case reasonBusy:
+		return busy(wait)
 	case "too_long":
-		return "run.too_long"
+		return "run.too_long", args
+	case reasonMemory, reasonDisk, reasonBudget:
+		return "run." + o.reason, args
 	case "model_auth", "model_unknown", "sandbox", "cli_missing", "cli_version", "cli_refused", reasonNoTools, "door", "unsandboxed":
-		return "run.not_ready"
+		return "run.not_ready", args
 	}
-	return "run.failed"
+	return "run.failed", args
+}
+
+// busy says when to come back, as far as the provider has: rounded up, and never "1 minutes".
+func busy(wait time.Duration) (key string, args map[string]string) {
+	in := func(unit time.Duration) string { return strconv.Itoa(max(2, int((wait+unit-1)/unit))) }
+	switch {
+	case wait <= 0:
+		return "run.busy", map[string]string{}
+	case wait <= 90*time.Minute:
+		return "run.busy_minutes", map[string]string{"minutes": in(time.Minute)}
+	}
+	return "run.busy_hours", map[string]string{"hours": in(time.Hour)}
 }
 
 // logFinished is the line an operator reads about a run. Delivery is from the answer's being known to its being committed in

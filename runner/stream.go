@@ -179,7 +179,7 @@ func (e event) reason() string {
 	case e.status() == 404:
 		return "model_unknown"
 	case e.status() == 429, e.status() >= 500:
-		return "busy"
+		return reasonBusy
 	case e.Subtype == "success" && !e.IsError:
 		return "incomplete"
 	}
