@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -95,6 +96,7 @@ type streamEvent struct {
 }
 
 type message struct {
+	Model   string          `json:"model"`
 	Content json.RawMessage `json:"content"` // a text or a list of blocks
 }
 
@@ -120,6 +122,9 @@ func parse(line []byte) (event, bool) {
 	}
 	return e, true
 }
+
+// synthetic names the model of what the CLI itself says in the agent's place, API errors above all.
+const synthetic = "<synthetic>"
 
 // blocks gives the blocks of a message; a plain text has none that matter.
 func (m message) blocks() []block {
@@ -162,7 +167,7 @@ func (e event) status() int {
 // reason is the code of how a turn ended, from its result. "ok" alone is an answer.
 func (e event) reason() string {
 	switch {
-	case e.Subtype == "success" && !e.IsError && e.Terminal == "completed" && e.Stop != "pause_turn":
+	case e.answers():
 		return "ok"
 	case e.sessionGone():
 		return reasonSessionGone
@@ -174,16 +179,31 @@ func (e event) reason() string {
 		return "too_long"
 	case e.Stop == "max_tokens", e.Terminal == "blocking_limit", e.Terminal == "image_error", e.Terminal == "prompt_too_long", e.status() == 413:
 		return "too_long"
+	case e.status() == 400:
+		return reasonRejected
 	case e.status() == 401, e.status() == 403:
 		return "model_auth"
 	case e.status() == 404:
 		return "model_unknown"
-	case e.status() == 429, e.status() >= 500:
+	case e.status() == 429, e.status() >= 500, limitReached.MatchString(e.resultText()):
 		return reasonBusy
 	case e.Subtype == "success" && !e.IsError:
 		return "incomplete"
 	}
 	return "failed"
 }
+
+// answers tells whether a result is the agent's answer. API errors come as successes too, with is_error or a status alone;
+// a turn that paused, or was about to use a tool, is not at its end.
+func (e event) answers() bool {
+	return e.Subtype == "success" && !e.IsError && e.Terminal == "completed" && e.status() < 400 &&
+		(e.Stop == "end_turn" || e.Stop == "stop_sequence" || e.Stop == "") && !limitReached.MatchString(e.resultText())
+}
+
+// limitReached is what the CLI has given as an agent's answer when a plan was used up (claude-code issues 6119 and 55876).
+var limitReached = regexp.MustCompile(`^(Claude AI usage limit reached\|\d+|You've hit your limit · resets .{1,60})$`)
+
+// reasonRejected is a conversation that the model's provider does not take: its history is broken, or what was added.
+const reasonRejected = "rejected"
 
 const reasonSessionGone = "session_gone"
