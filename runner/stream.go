@@ -123,11 +123,14 @@ func parse(line []byte) (event, bool) {
 	return e, true
 }
 
-// synthetic names the model of what the CLI itself says in the agent's place, API errors above all.
+// synthetic names the model of what the CLI itself says in the agent's place, API errors above all (2.1.332).
 const synthetic = "<synthetic>"
 
-// blocks gives the blocks of a message; a plain text has none that matter.
+// blocks gives the blocks of a message. A plain text has none that matter, nor has what is not the agent's.
 func (m message) blocks() []block {
+	if m.Model == synthetic {
+		return nil
+	}
 	var all []block
 	_ = json.Unmarshal(m.Content, &all) // a text is no error
 	return all
