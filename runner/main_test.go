@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -74,6 +75,27 @@ func helpers() map[string]func(args []string) int {
 			}
 			_, _ = io.Copy(os.Stdout, p.Stdout)
 			return 0
+		},
+		"threads": func(args []string) int { // a process whose first thread has ended and whose others go on
+			runtime.LockOSThread()
+			if syscall.Gettid() != syscall.Getpid() { // not on the first thread, by chance
+				_ = syscall.Exec(self, os.Args, nil)
+			}
+			go func() {
+				for stat := []byte(nil); !strings.Contains(string(stat), ") Z "); time.Sleep(time.Millisecond) {
+					stat, _ = os.ReadFile("/proc/self/stat")
+				}
+				fmt.Println("zombie")
+			}()
+			_, _, _ = syscall.RawSyscall(syscall.SYS_EXIT, 0, 0, 0)
+			return 1
+		},
+		"memory": func(args []string) int { // takes n MiB, says so, and keeps them until its input ends
+			n, _ := strconv.Atoi(args[0])
+			kept := bytes.Repeat([]byte("x"), n<<20)
+			fmt.Println("ready")
+			_, _ = io.Copy(io.Discard, os.Stdin)
+			return int(kept[0] - 'x')
 		},
 		"sockets": func([]string) int { // which of the three streams are sockets
 			for fd := range 3 {

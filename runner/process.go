@@ -19,6 +19,7 @@ type Process struct {
 
 	cmd     *exec.Cmd
 	program signaller // the program itself: the same process as sandbox-init, which became it by exec
+	crowd   *crowd    // everything inside; nil until the handshake
 	done    chan struct{}
 	exit    int   // valid after done
 	err     error // valid after done
@@ -47,6 +48,22 @@ func (p *Process) Kill() error {
 	}
 }
 
+// Sweep ends everything inside but the program itself, so that nothing one turn has started goes on into the next. It
+// returns when it has looked and found nobody; ErrLeftover means that they come faster than they can be ended, or cannot be:
+// then only Kill is left. A program that has ended leaves nothing to sweep.
+func (p *Process) Sweep() error {
+	select {
+	case <-p.done:
+		return nil
+	default:
+		return p.crowd.sweep()
+	}
+}
+
+// Memory is what everything inside uses now, bytes: private and shared memory of all processes and the contents of the
+// folders in memory.
+func (p *Process) Memory() (int64, error) { return p.crowd.memory() }
+
 // Done is closed when the program and everything it started are gone.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
@@ -69,6 +86,9 @@ func (p *Process) Close() error {
 			_ = l.Close() // the server of a door closes it too
 		}
 		_ = p.program.close()
+		if p.crowd != nil {
+			_ = p.crowd.close()
+		}
 	})
 	return p.err
 }

@@ -161,13 +161,15 @@ func (p *Process) shake(ctx context.Context, hello *net.UnixConn, doors int, lim
 	}
 	p.program = program
 	pid1 = -1
-	if !plain {
-		if err := apart(pid); err != nil {
-			return -1, err
+	if plain {
+		p.crowd, err = plainCrowd(pid)
+	} else if err = apart(pid); err == nil {
+		if pid1, err = openParent(pid); err == nil {
+			p.crowd, err = openCrowd(pid)
 		}
-		if pid1, err = openParent(pid); err != nil {
-			return -1, err
-		}
+	}
+	if err != nil {
+		return pid1, err
 	}
 	if _, err := hello.Write([]byte{handshakeGo}); err != nil {
 		return pid1, err
