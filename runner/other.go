@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"time"
 )
 
 const fenceABI = 0
@@ -25,6 +26,15 @@ func SandboxInit([]string) int {
 	fmt.Fprintln(os.Stderr, ErrNotLinux)
 	return exNotAvailable
 }
+
+// Look, Watch, Trim, Lay, Pick, Tidy and RemoveTree refuse: what agents have made is only touched by ways that Linux has.
+func (q Quota) Look(context.Context, ...string) (Use, error)                { return Use{}, ErrNotLinux }
+func (q Quota) Watch(context.Context, ...string) (Use, error)               { return Use{}, ErrNotLinux }
+func (q Quota) Trim(context.Context, time.Time, ...string) (Use, error)     { return Use{}, ErrNotLinux }
+func (b Inbox) Lay(context.Context, string, []Incoming) ([]Laid, error)     { return nil, ErrNotLinux }
+func (o Outbox) Pick(_ context.Context, run, work string) ([]Picked, error) { return nil, ErrNotLinux }
+func (o Outbox) Tidy(context.Context, time.Time) error                      { return ErrNotLinux }
+func RemoveTree(context.Context, string) error                              { return ErrNotLinux }
 
 func shell(args []string) int                    { return SandboxInit(args) }
 func probeInside(args []string, _ io.Writer) int { return SandboxInit(args) }
