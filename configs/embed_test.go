@@ -182,7 +182,8 @@ func TestSettingsNameEveryPromisedKeyAndNoSecret(t *testing.T) {
 		"pipedream.project_id": "", "pipedream.environment": "", "store.url": "", "store.key": "",
 		"gateway.listen": "127.0.0.1:8080", "gateway.public_url": "", "token.keys": []any{},
 		"sandbox.mode": "bwrap", "sandbox.require": "C",
-		"runner.max_runs": 4, "runner.run_timeout": "15m", "runner.claude_path": "", "runner.warm.max": 0, "runner.warm.idle": "0s",
+		"runner.max_runs": 4, "runner.run_timeout": "15m", "runner.claude_path": "", "runner.quota.bytes": "1GiB", "runner.quota.files": 50000,
+		"runner.warm.max": 0, "runner.warm.idle": "0s",
 		"agent_home": "", "log.level": "info", "log.format": "json", "metrics.listen": "",
 	}
 	if diff := cmp.Diff(want, flat); diff != "" {

@@ -32,6 +32,8 @@ type Config struct {
 	ManagedSettings []byte
 	// Model is the name given to the CLI. Default "sonnet".
 	Model string
+	// Quota bounds the files of each conversation. Its zero value is the default one.
+	Quota Quota
 	// MaxRuns bounds the agents at work at once. Default 4.
 	MaxRuns int
 	// RunTimeout is the wall clock of a run, all of its processes together. Default 15 min; at most 50, well under the hour

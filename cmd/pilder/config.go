@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -51,6 +52,9 @@ type Config struct {
 	RunnerClaudePath string        // the pinned CLI; default .tools/claude-code/VERSION/claude
 	AgentHome        string        // folder; empty: the embedded one
 
+	RunnerQuotaBytes int64 // what a conversation's files may take on disk, default 1GiB
+	RunnerQuotaFiles int64 // and how many they may be, default 50000
+
 	Reserved []string // reserved keys that were set
 
 	LogLevel  string // debug, info, warn, error; default info
@@ -81,6 +85,8 @@ func keys() map[string]any {
 		"runner.max_runs":         4,
 		"runner.run_timeout":      "15m",
 		"runner.claude_path":      "",
+		"runner.quota.bytes":      "1GiB",
+		"runner.quota.files":      50000,
 		"agent_home":              "",
 		"log.level":               "info",
 		"log.format":              "json",
@@ -196,6 +202,8 @@ func settle(v *viper.Viper, base string) (Config, error) {
 		AgentHome:            v.GetString("agent_home"),
 		LogLevel:             v.GetString("log.level"),
 		LogFormat:            v.GetString("log.format"),
+		RunnerQuotaBytes:     bytesOf(v.GetString("runner.quota.bytes")),
+		RunnerQuotaFiles:     v.GetInt64("runner.quota.files"),
 	}
 	for _, line := range v.GetStringSlice("token.keys") {
 		c.TokenKeys = append(c.TokenKeys, store.NewSecret(line))
@@ -224,6 +232,22 @@ func settle(v *viper.Viper, base string) (Config, error) {
 	return c, c.check()
 }
 
+// bytesOf reads a size: a whole number of bytes, or of KiB, MiB or GiB. Anything else is 0, which check refuses.
+func bytesOf(size string) int64 {
+	number, unit := strings.TrimSpace(size), int64(1)
+	for suffix, value := range map[string]int64{"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30} {
+		if n, ok := strings.CutSuffix(number, suffix); ok {
+			number, unit = strings.TrimSpace(n), value
+			break
+		}
+	}
+	n, err := strconv.ParseInt(number, 10, 64)
+	if err != nil || n < 0 || n > 1<<60/unit {
+		return 0
+	}
+	return n * unit
+}
+
 // asBrowsersSay writes an address as browsers name it in Host and Origin: the host in lower case, no port that the scheme
 // implies. What is no address stays for check to refuse.
 func asBrowsersSay(address string) string {
@@ -248,6 +272,10 @@ func (c Config) check() error {
 		return fmt.Errorf("runner.max_runs must be 1 to 1000, not %d", c.RunnerMaxRuns)
 	case c.RunnerRunTimeout < 10*time.Second || c.RunnerRunTimeout > 50*time.Minute:
 		return fmt.Errorf("runner.run_timeout must be 10s to 50m, not %s", c.RunnerRunTimeout)
+	case c.RunnerQuotaBytes < 16<<20 || c.RunnerQuotaBytes > 1<<40:
+		return errors.New("runner.quota.bytes must be 16MiB to 1024GiB, written like 500MiB or 2GiB")
+	case c.RunnerQuotaFiles < 1000 || c.RunnerQuotaFiles > 1_000_000:
+		return fmt.Errorf("runner.quota.files must be 1000 to 1000000, not %d", c.RunnerQuotaFiles)
 	case !slices.Contains([]string{"bwrap", "none"}, c.SandboxMode):
 		return fmt.Errorf("sandbox.mode must be bwrap or none, not %q", c.SandboxMode)
 	case !slices.Contains([]string{"A", "B", "C"}, c.SandboxRequire):

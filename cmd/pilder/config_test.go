@@ -24,6 +24,10 @@ func TestMistakesInTheConfigurationNameTheirKey(t *testing.T) {
 		"no environment of Pipedream":   {environ: []string{"PILDER_PIPEDREAM_PROJECT_ID=proj_a1"}, want: "pipedream.environment must be"},
 		"a run longer than its token":   {environ: []string{"PILDER_RUNNER_RUN_TIMEOUT=59m"}, want: "runner.run_timeout must be"},
 		"no runs at all":                {environ: []string{"PILDER_RUNNER_MAX_RUNS=0"}, want: "runner.max_runs must be"},
+		"a quota for nothing":           {environ: []string{"PILDER_RUNNER_QUOTA_BYTES=1MiB"}, want: "runner.quota.bytes must be"},
+		"a size of another kind":        {environ: []string{"PILDER_RUNNER_QUOTA_BYTES=1gb"}, want: "runner.quota.bytes must be"},
+		"a size beyond numbers":         {environ: []string{"PILDER_RUNNER_QUOTA_BYTES=9999999999GiB"}, want: "runner.quota.bytes must be"},
+		"a quota of few files":          {environ: []string{"PILDER_RUNNER_QUOTA_FILES=10"}, want: "runner.quota.files must be"},
 		"a sandbox that is none":        {environ: []string{"PILDER_SANDBOX_MODE=docker"}, want: "sandbox.mode must be"},
 		"a tier that is none":           {environ: []string{"PILDER_SANDBOX_REQUIRE=D"}, want: "sandbox.require must be"},
 		"a database of another kind":    {environ: []string{"PILDER_STORE_URL=mysql://x"}, want: "store.url must be"},
@@ -56,6 +60,16 @@ func TestTheEnvironmentWins(t *testing.T) {
 	}
 	if strings.Join(cfg.Reserved, " ") != "runner.warm.max" {
 		t.Errorf("reserved keys: %q", cfg.Reserved)
+	}
+}
+
+// TestSizesAreBytesOrBinaryUnits also takes a bare number from the file.
+func TestSizesAreBytesOrBinaryUnits(t *testing.T) {
+	for given, want := range map[string]int64{"20480KiB": 20 << 20, `"500 MiB"`: 500 << 20, "2GiB": 2 << 30, "104857600": 100 << 20} {
+		cfg, err := LoadConfig(write(t, "runner:\n  quota:\n    bytes: "+given+"\n    files: 2000\n"), nil)
+		if err != nil || cfg.RunnerQuotaBytes != want || cfg.RunnerQuotaFiles != 2000 {
+			t.Errorf("%s became %d, %d files, %v", given, cfg.RunnerQuotaBytes, cfg.RunnerQuotaFiles, err)
+		}
 	}
 }
 

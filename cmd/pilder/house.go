@@ -161,6 +161,7 @@ func (h *house) buildRunner(ctx context.Context) error {
 		Data: h.cfg.Data, CLI: claudePath(h.cfg), CLIVersion: configs.CLI().Version, AgentHome: agentHome,
 		ManagedSettings: configs.ManagedSettings(), Model: h.cfg.ModelName,
 		MaxRuns: h.cfg.RunnerMaxRuns, RunTimeout: h.cfg.RunnerRunTimeout,
+		Quota:     runner.Quota{Bytes: h.cfg.RunnerQuotaBytes, Files: h.cfg.RunnerQuotaFiles},
 		MintToken: h.gateway.MintToken, ServeTools: h.gateway.ServeRun, ServeModel: h.serveModel,
 		Answer: bot.Answer, Notice: bot.RunNotice, AppName: h.appName,
 		Log: h.log,

@@ -100,6 +100,7 @@ func TestInitWritesAFileThatServeAccepts(t *testing.T) {
 				want.StoreURL = "sqlite:" + filepath.Join(filepath.Dir(file), path)
 			}
 			want.SandboxMode, want.SandboxRequire, want.RunnerMaxRuns, want.RunnerRunTimeout = "bwrap", "C", 4, 15*time.Minute
+			want.RunnerQuotaBytes, want.RunnerQuotaFiles = 1<<30, 50_000
 			want.LogLevel, want.LogFormat = "info", "json"
 			secrets := cmp.Comparer(func(a, b store.Secret) bool { return a.Reveal() == b.Reveal() })
 			if diff := cmp.Diff(want, cfg, secrets, cmpopts.IgnoreFields(Config{}, "StoreKey", "TelegramAPIURL", "ModelURL", "PipedreamURL")); diff != "" {
