@@ -28,6 +28,7 @@ var ours = map[string][]string{
 	"gateway/native":    {"gateway", "store", "policy"},
 	"gateway/pipedream": {"gateway", "store", "policy"},
 	"gateway/model":     {"gateway", "store", "policy"},
+	"gateway/egress":    {"store"},
 	"sim/telegram":      {},
 	"sim/anthropic":     {},
 	"sim/pipedream":     {},
