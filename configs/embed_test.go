@@ -184,7 +184,7 @@ func TestSettingsNameEveryPromisedKeyAndNoSecret(t *testing.T) {
 		"sandbox.mode": "bwrap", "sandbox.require": "C",
 		"runner.max_runs": 4, "runner.run_timeout": "15m", "runner.claude_path": "", "runner.quota.bytes": "1GiB", "runner.quota.files": 50000,
 		"runner.warm.max": 0, "runner.warm.idle": "0s",
-		"agent_home": "", "log.level": "info", "log.format": "json", "metrics.listen": "",
+		"agent_home": "", "web.allow": []any{}, "web.search": false, "log.level": "info", "log.format": "json", "metrics.listen": "",
 	}
 	if diff := cmp.Diff(want, flat); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -165,7 +165,7 @@ func (e *episode) serveDoors(ctx context.Context, p *Process, key store.Secret) 
 	s := &doors{cancel: cancel}
 	s.served.Go(func() { s.note(ctx, p, e.cfg.ServeTools(ctx, e.run, p.Doors[doorTools])) })
 	s.served.Go(func() {
-		s.note(ctx, p, e.cfg.ServeModel(ctx, ModelDoor{Run: e.run, Key: key, Budget: e.cfg.Budget, Meter: e.meter}, p.Doors[doorModel]))
+		s.note(ctx, p, e.cfg.ServeModel(ctx, ModelDoor{Run: e.run, Key: key, Search: e.canSearch(), Budget: e.cfg.Budget, Meter: e.meter}, p.Doors[doorModel]))
 	})
 	if l := p.Doors[doorWeb]; l != nil {
 		s.served.Go(func() { s.note(ctx, p, e.cfg.ServeWeb(ctx, e.run, l)) })

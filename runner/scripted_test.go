@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/signal"
@@ -154,6 +155,26 @@ func scripts() map[string]func(a *actor) int {
 			a.hear()
 			a.init("connected")
 			a.result(get("http://127.0.0.1:7000/mcp")+" "+get("http://127.0.0.1:7001/v1/messages"), nil)
+			return a.leave()
+		},
+		"knocks at the web door": func(a *actor) int {
+			a.hear()
+			a.init("connected")
+			prompt, _ := a.asked["appendSystemPrompt"].(string)
+			said := ""
+			for line := range strings.Lines(prompt) {
+				if strings.Contains(line, "la web") && !strings.Contains(line, "FUENTES") {
+					said += line
+				}
+			}
+			tools := slices.IndexFunc(os.Args, func(s string) bool { return strings.HasPrefix(s, "--tools=") })
+			answer := "nobody"
+			if c, err := net.Dial("tcp", "127.0.0.1:7002"); err == nil {
+				c.Close()
+				answer = get("http://127.0.0.1:7002/")
+			}
+			told, _ := json.Marshal([]string{os.Args[tools], os.Getenv("HTTPS_PROXY"), os.Getenv("https_proxy"), os.Getenv("NO_PROXY"), answer, said})
+			a.result(string(told), nil)
 			return a.leave()
 		},
 		"crashes at the start": func(*actor) int { fmt.Fprintln(os.Stderr, "canary"); return 1 },

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/viper"
 
+	"pilder/gateway/egress"
 	"pilder/store"
 )
 
@@ -55,6 +56,9 @@ type Config struct {
 	RunnerQuotaBytes int64 // what a conversation's files may take on disk, default 1GiB
 	RunnerQuotaFiles int64 // and how many they may be, default 50000
 
+	WebAllow  []string // names whose https pages agents can read; empty: no web door
+	WebSearch bool     // agents can search the web; the model's provider searches
+
 	Reserved []string // reserved keys that were set
 
 	LogLevel  string // debug, info, warn, error; default info
@@ -88,6 +92,8 @@ func keys() map[string]any {
 		"runner.quota.bytes":      "1GiB",
 		"runner.quota.files":      50000,
 		"agent_home":              "",
+		"web.allow":               []string{},
+		"web.search":              false,
 		"log.level":               "info",
 		"log.format":              "json",
 		"runner.warm.max":         0,
@@ -200,6 +206,7 @@ func settle(v *viper.Viper, base string) (Config, error) {
 		RunnerRunTimeout:     v.GetDuration("runner.run_timeout"),
 		RunnerClaudePath:     v.GetString("runner.claude_path"),
 		AgentHome:            v.GetString("agent_home"),
+		WebAllow:             v.GetStringSlice("web.allow"),
 		LogLevel:             v.GetString("log.level"),
 		LogFormat:            v.GetString("log.format"),
 		RunnerQuotaBytes:     bytesOf(v.GetString("runner.quota.bytes")),
@@ -208,6 +215,11 @@ func settle(v *viper.Viper, base string) (Config, error) {
 	for _, line := range v.GetStringSlice("token.keys") {
 		c.TokenKeys = append(c.TokenKeys, store.NewSecret(line))
 	}
+	search, err := strconv.ParseBool(v.GetString("web.search"))
+	if err != nil {
+		return Config{}, fmt.Errorf("web.search must be true or false, not %q", v.GetString("web.search"))
+	}
+	c.WebSearch = search
 	for _, key := range reserved {
 		if v.GetString(key) != fmt.Sprint(keys()[key]) {
 			c.Reserved = append(c.Reserved, key)
@@ -299,6 +311,9 @@ func (c Config) check() error {
 		if err := checkURL(u[0], u[1]); err != nil {
 			return err
 		}
+	}
+	if err := egress.CheckNames(c.WebAllow); err != nil {
+		return fmt.Errorf("web.allow: %w", err)
 	}
 	_, err := tokenKeys(c.TokenKeys)
 	return err

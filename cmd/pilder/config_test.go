@@ -31,6 +31,10 @@ func TestMistakesInTheConfigurationNameTheirKey(t *testing.T) {
 		"a sandbox that is none":        {environ: []string{"PILDER_SANDBOX_MODE=docker"}, want: "sandbox.mode must be"},
 		"a tier that is none":           {environ: []string{"PILDER_SANDBOX_REQUIRE=D"}, want: "sandbox.require must be"},
 		"a database of another kind":    {environ: []string{"PILDER_STORE_URL=mysql://x"}, want: "store.url must be"},
+		"a web address for a name":      {file: "web:\n  allow: [\"https://example.com\"]\n", want: `web.allow: "https://example.com" is no name`},
+		"the whole web":                 {environ: []string{"PILDER_WEB_ALLOW=example.com *"}, want: `web.allow: "*" is no name`},
+		"a name of the inside":          {environ: []string{"PILDER_WEB_ALLOW=wiki.internal"}, want: "web.allow: \"wiki.internal\" is a name of a private network"},
+		"a search that is neither":      {environ: []string{"PILDER_WEB_SEARCH=perhaps"}, want: "web.search must be true or false"},
 		"a listen address without port": {environ: []string{"PILDER_GATEWAY_LISTEN=8080"}, want: "gateway"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -83,6 +87,18 @@ func TestThePublicAddressIsAsBrowsersNameIt(t *testing.T) {
 		if err != nil || cfg.GatewayPublicURL != want {
 			t.Errorf("%s became %q, %v", given, cfg.GatewayPublicURL, err)
 		}
+	}
+}
+
+// TestTheWebIsOffUntilItIsNamed, and its list can be given in the environment too.
+func TestTheWebIsOffUntilItIsNamed(t *testing.T) {
+	cfg, err := LoadConfig(os.DevNull, nil)
+	if err != nil || len(cfg.WebAllow) > 0 || cfg.WebSearch {
+		t.Errorf("got %q, %v, %v", cfg.WebAllow, cfg.WebSearch, err)
+	}
+	cfg, err = LoadConfig(write(t, "web:\n  allow:\n    - example.com\n  search: true\n"), []string{"PILDER_WEB_ALLOW=a.example *.b.example"})
+	if err != nil || strings.Join(cfg.WebAllow, "|") != "a.example|*.b.example" || !cfg.WebSearch {
+		t.Errorf("got %q, %v, %v", cfg.WebAllow, cfg.WebSearch, err)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"pilder/bot"
 	"pilder/configs"
 	"pilder/gateway"
+	"pilder/gateway/egress"
 	"pilder/gateway/model"
 	"pilder/gateway/native"
 	"pilder/gateway/pipedream"
@@ -30,6 +31,7 @@ type houseOptions struct {
 	role              string       // all (also ""), bot, worker or gateway
 	public            net.Listener // of the public HTTP server; nil: none
 	acceptUnsandboxed bool
+	web               egress.Config // of the web door: all but its list and its log. The zero value is right
 }
 
 // house is one running pilder: every part, joined.
@@ -157,12 +159,17 @@ func (h *house) buildRunner(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	serveWeb, err := h.webDoor()
+	if err != nil {
+		return err
+	}
 	h.runner, err = runner.New(runner.Config{
 		Data: h.cfg.Data, CLI: claudePath(h.cfg), CLIVersion: configs.CLI().Version, AgentHome: agentHome,
 		ManagedSettings: configs.ManagedSettings(), Model: h.cfg.ModelName,
 		MaxRuns: h.cfg.RunnerMaxRuns, RunTimeout: h.cfg.RunnerRunTimeout,
 		Quota:     runner.Quota{Bytes: h.cfg.RunnerQuotaBytes, Files: h.cfg.RunnerQuotaFiles},
 		MintToken: h.gateway.MintToken, ServeTools: h.gateway.ServeRun, ServeModel: h.serveModel,
+		ServeWeb: serveWeb, WebNames: h.cfg.WebAllow, Search: h.cfg.WebSearch,
 		Answer: bot.Answer, Notice: bot.RunNotice, AppName: h.appName,
 		Log: h.log,
 	}, h.store, box)
@@ -184,6 +191,25 @@ func (h *house) serveModel(ctx context.Context, d runner.ModelDoor, l net.Listen
 			d.Meter(runner.Usage{Tokens: u.Tokens, CostUSD: u.CostUSD, FirstToken: u.FirstToken})
 		},
 	}, l)
+}
+
+// webDoor gives what serves a run's web door, or nil when no name is allowed: then there is no door at all.
+func (h *house) webDoor() (func(context.Context, store.Run, net.Listener) error, error) {
+	if len(h.cfg.WebAllow) == 0 {
+		return nil, nil
+	}
+	cfg := h.options.web
+	cfg.Allow, cfg.Log = h.cfg.WebAllow, h.log
+	doors, err := egress.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, run store.Run, l net.Listener) error {
+		return doors.Serve(ctx, egress.Process{Run: run.ID, Company: run.Principal.Company, Alive: func(ctx context.Context) error {
+			_, err := h.store.LiveRun(ctx, run.ID)
+			return err
+		}}, l)
+	}, nil
 }
 
 // appName is an app as people know it.
