@@ -79,7 +79,7 @@ func runDemo(ctx context.Context, o demoOptions, out, errs io.Writer) error {
 		return err
 	}
 	d := &demo{standIns: standIns}
-	err = d.build(ctx, folder, zerolog.New(errs).Level(level).With().Timestamp().Logger())
+	err = d.build(ctx, folder, zerolog.New(errs).Level(level).Hook(stamp{}))
 	if err == nil {
 		err = d.run(ctx, folder, o, who, out)
 	}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
@@ -91,5 +92,16 @@ func newLog(cfg Config, out io.Writer) zerolog.Logger {
 		_, isFile := out.(*os.File)
 		out = zerolog.ConsoleWriter{Out: out, NoColor: !isFile}
 	}
-	return zerolog.New(out).Level(level).With().Timestamp().Logger()
+	return zerolog.New(out).Level(level).Hook(stamp{})
 }
+
+// stamp dates a line to the microsecond, so that where a turn's time went can be read from the lines of one machine; the
+// library's own form has whole seconds.
+type stamp struct{}
+
+// Run implements zerolog.Hook.
+func (stamp) Run(e *zerolog.Event, _ zerolog.Level, _ string) {
+	e.Str(zerolog.TimestampFieldName, time.Now().Format(stampForm))
+}
+
+const stampForm = "2006-01-02T15:04:05.000000Z07:00"
