@@ -26,6 +26,9 @@ test: .setup-test check ## run everything: checks, unit tests on both databases,
 e2e: .setup-test ## run the whole-system scripts against the built binary
 	@deploy/test.sh ./e2e/...
 
+bench: .setup-run ## measure how long answers take and what they cost in memory, beside the bare CLI
+	@go test -run '^$$' -bench '^BenchmarkTurn$$' -benchtime 1x -timeout 60m ./cmd/pilder
+
 check: ## what CI checks before the tests: formatting, vet, staticcheck, go.mod in order
 	@deploy/setup.sh build
 	@out=$$(gofmt -l $$(git ls-files '*.go' 2>/dev/null || find . -name '*.go')); if [ -n "$$out" ]; then echo "gofmt these: $$out"; exit 1; fi
@@ -44,4 +47,4 @@ clean: ## remove what was built, keep the downloaded CLI
 .setup-test: $(BIN)
 	@deploy/setup.sh test
 
-.PHONY: help run demo build test e2e check vuln clean .setup-run .setup-test
+.PHONY: help run demo build test e2e bench check vuln clean .setup-run .setup-test

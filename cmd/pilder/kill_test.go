@@ -275,7 +275,7 @@ func (w *world) guest(ctx context.Context) *store.Store {
 }
 
 // pinnedCLI is the CLI that make test has fetched.
-func pinnedCLI(t *testing.T) string {
+func pinnedCLI(t testing.TB) string {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join("..", "..", claudePath(Config{})))
 	if err != nil {
