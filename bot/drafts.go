@@ -40,6 +40,22 @@ func RunNotice(run store.Run, key string, args map[string]string) store.Draft {
 	return d
 }
 
+// WaitingNotice tells somebody in a conversation that others are served before their message, and how many. It is as urgent
+// as an answer, or it could come after the one it announces.
+func WaitingNotice(m store.Membership, chat store.Chat, conversation store.ConversationID, ahead int) store.Draft {
+	key := "queue.position"
+	switch {
+	case ahead <= 0:
+		key = "queue.next"
+	case ahead == 1:
+		key = "queue.position_one"
+	}
+	return store.Draft{
+		Company: m.Company.ID, Conversation: conversation, Chat: chat, Lang: langOf(m), Kind: store.DraftNotice, Notice: key,
+		Args: map[string]string{"ahead": strconv.Itoa(max(0, ahead))}, Priority: first,
+	}
+}
+
 // ofRun is where a run's words go: the chat of its messages, in reply to the last of them.
 func ofRun(run store.Run) store.Draft {
 	d := store.Draft{

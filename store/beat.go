@@ -120,8 +120,9 @@ func (s *Store) beat(ctx context.Context) error {
 	}
 	host, _ := os.Hostname() // only to be read by people
 	err := s.quietTx(ctx, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, `INSERT INTO instance (instance_id, host, pid, beat_ms) VALUES ($1, $2, $3, `+s.d.nowMS+`)
-			ON CONFLICT (instance_id) DO UPDATE SET beat_ms = excluded.beat_ms`, s.instance, host, os.Getpid())
+		_, err := tx.ExecContext(ctx, `INSERT INTO instance (instance_id, host, pid, beat_ms, serves_turns) VALUES ($1, $2, $3, `+s.d.nowMS+`, $4)
+			ON CONFLICT (instance_id) DO UPDATE SET beat_ms = excluded.beat_ms, serves_turns = excluded.serves_turns`,
+			s.instance, host, os.Getpid(), bit(s.servesTurns()))
 		return err
 	})
 	if err != nil {
@@ -130,11 +131,15 @@ func (s *Store) beat(ctx context.Context) error {
 	return nil
 }
 
-// leave takes this instance off the list, so that nobody waits for it.
+// leave takes this instance off the list, so that nobody waits for it, with what it had prepared.
 func (s *Store) leave(ctx context.Context) error {
 	err := s.quietTx(ctx, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, `DELETE FROM instance WHERE instance_id = $1`, s.instance)
-		return err
+		for _, q := range []string{`DELETE FROM run WHERE instance_id = $1 AND state = 'prepared'`, `DELETE FROM instance WHERE instance_id = $1`} {
+			if _, err := tx.ExecContext(ctx, q, s.instance); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("leaving: %w", err)
@@ -211,9 +216,12 @@ type orphan struct {
 	instance string
 }
 
-// reap wakes anew what dead instances worked on. River's own rescue goes by age: it cannot be both prompt and safe, and a
+// reap wakes anew what dead instances worked on, and deletes what they had prepared. River's own rescue goes by age: it cannot be both prompt and safe, and a
 // job without a time-out is never rescued (0.51.2, read).
 func (s *Store) reap(ctx context.Context) error {
+	if err := s.reapPrepared(ctx); err != nil {
+		return err
+	}
 	all, err := s.orphans(ctx)
 	if err != nil {
 		return err

@@ -72,6 +72,7 @@ type Store struct {
 	stopping bool                // a Serve verb is being ended
 	fenced   bool                // no beat for too long: nothing may be finished any more
 
+	turns   atomic.Int64 // ServeTurns that have not returned
 	chained atomic.Int64 // up to this audit row nothing is looked for any more
 }
 

@@ -124,6 +124,13 @@ type liveTurn struct {
 	done   bool  // the job was completed in a committed transaction
 }
 
+// ErrLater is what run may return from a turn that it did not start: the turn is offered again in half a second, here or to
+// another instance. It counts as no failure.
+var ErrLater = errors.New("the turn is to be offered again later")
+
+// laterWait is short enough for River to leave the job available meanwhile, so that no leader is needed to bring it back.
+const laterWait = 500 * time.Millisecond
+
 // ErrWished is the cause of a turn's cancelled context when its person asked to stop.
 var ErrWished = errors.New("the person asked to stop")
 
@@ -135,8 +142,9 @@ func Wished(ctx context.Context) bool {
 
 // ServeTurns blocks and calls run for each conversation that has a turn to take, at most max at once in this process,
 // until ctx ends; then running turns get a cancelled context and are waited for, at most drain. run must go through
-// StartRun and FinishRun; an error is retried with back-off. cancelled contexts also carry a person's wish to stop: see
-// Wished.
+// StartRun and FinishRun; an error is retried with back-off, ErrLater is not an error. max may be larger than what can be
+// worked on at once, when run lets turns wait before their StartRun: Waiting tells whose they are. cancelled contexts also
+// carry a person's wish to stop: see Wished.
 func (s *Store) ServeTurns(ctx context.Context, max int, drain time.Duration, run func(ctx context.Context, t Turn) error) error {
 	work := func(ctx context.Context, job *river.Job[turnArgs]) error { return s.workOn(ctx, job, run) }
 	driver := s.driver
@@ -163,8 +171,13 @@ func (s *Store) ServeTurns(ctx context.Context, max int, drain time.Duration, ru
 	if err != nil {
 		return fmt.Errorf("preparing the queue: %w", err)
 	}
+	s.turns.Add(1)
+	defer s.turns.Add(-1)
 	return s.serve(ctx, client, drain)
 }
+
+// servesTurns tells whether this process takes turns, and is to go on with it.
+func (s *Store) servesTurns() bool { return s.turns.Load() > 0 && !s.isStopping() }
 
 // workOn gives one job to run and judges by our rows, not by run's word, whether it is over.
 func (s *Store) workOn(ctx context.Context, job *river.Job[turnArgs], run func(ctx context.Context, t Turn) error) error {
@@ -177,11 +190,13 @@ func (s *Store) workOn(ctx context.Context, job *river.Job[turnArgs], run func(c
 	defer s.forget(job.ID) // also after a panic, which River turns into an error
 	err := run(ctx, Turn{Conversation: job.Args.Conversation, Job: job.ID})
 	s.mu.Lock()
-	done := l.done
+	done, started := l.done, l.run != ""
 	s.mu.Unlock()
 	switch {
 	case done:
 		return nil
+	case errors.Is(err, ErrLater) && !started:
+		return river.JobSnooze(laterWait)
 	case err == nil:
 		// River would complete the job now, outside any transaction of ours: the naive form stranded 1 of 150
 		// conversations (measured).

@@ -135,6 +135,11 @@ func (s *Store) admit(ctx context.Context, tx *sql.Tx, bot BotID, a Arrival) (ar
 		}
 	case ArrivalControl:
 		in.Stranger = !known
+		if known && a.Chat.Private { // a sign of life, and what they write next has its conversation
+			if _, err := s.conversation(ctx, tx, bot, in.member, a.Chat); err != nil {
+				return in, err
+			}
+		}
 	case ArrivalIgnored:
 		in.Fate = FateIgnored
 	case ArrivalBroken:

@@ -33,7 +33,7 @@ type Run struct {
 	Member       Membership
 	Conversation ConversationID
 	Chat         Chat
-	Grant        policy.Grant // frozen in StartRun
+	Grant        policy.Grant // frozen in StartRun or Prepare
 	Accounts     []Account    // in use when the run began
 	State        RunState
 	Fence        int64
@@ -41,8 +41,9 @@ type Run struct {
 	News         []News       // what happened since the last turn
 	Session      string       // the CLI's session id to resume; empty: start a new one
 	Attempt      int          // 1, or 2 when the first worker died before anything was begun
-	Started      time.Time
-	Expires      time.Time // when its token dies: Started + 1 h
+	Warm         bool         // it was prepared before its turn came
+	Started      time.Time    // of a prepared run: when it was prepared
+	Expires      time.Time    // when its token dies: an hour after the run was prepared, or else started
 }
 
 // RunMessage is one message of a turn.
@@ -66,6 +67,11 @@ type News struct {
 type Turn struct {
 	Conversation ConversationID
 	Job          int64
+
+	// Prepared is the run that the caller keeps ready for the conversation, if any, and Life how much of its hour must be
+	// left for it to become this turn's run. Both are the caller's to set before StartRun.
+	Prepared RunID
+	Life     time.Duration
 }
 
 // tokenLife is how long a run's token is good for.
@@ -77,6 +83,9 @@ const turnCap = 50
 // StartRun takes the conversation's turn: raises the fence, ends a run left running by a dead worker, takes the waiting
 // messages of one sender in order (at most 50), freezes the grant, and makes the run `running` with an expiry of one
 // hour. ok is false when there is nothing to do, and then the job is completed.
+//
+// A prepared run that the turn names becomes the run, with its own fence and expiry, if it still is what would be made now;
+// otherwise the run is another one, and the prepared run of the conversation is deleted. With nothing to do it stays.
 func (s *Store) StartRun(ctx context.Context, t Turn) (run Run, ok bool, err error) {
 	l, err := s.turn(t.Job)
 	if err != nil {
@@ -101,38 +110,78 @@ func (s *Store) StartRun(ctx context.Context, t Turn) (run Run, ok bool, err err
 func (s *Store) startRun(ctx context.Context, tx *sql.Tx, t Turn) (Run, bool, error) {
 	r := Run{ID: RunID(newID(prefixRun)), Conversation: t.Conversation, State: RunRunning, Started: at(s.now())}
 	r.Expires = r.Started.Add(tokenLife)
-	var private int64
-	err := tx.QueryRowContext(ctx, `UPDATE conversation SET fence = fence + 1, owner = $2 WHERE conversation_id = $1
-		RETURNING fence, session, chat_id, topic_id, is_private`, t.Conversation, s.instance).
-		Scan(&r.Fence, &r.Session, &r.Chat.ID, &r.Chat.Topic, &private)
+	raise := int64(1)
+	if t.Prepared != "" {
+		raise = 0 // a prepared run has raised it already
+	}
+	of, err := s.claim(ctx, tx, &r, raise)
 	if errors.Is(err, sql.ErrNoRows) {
 		return r, false, nil // a job of nothing
 	}
 	if err != nil {
 		return r, false, err
 	}
-	r.Chat.Private = private == 1
 	if err := s.holdJob(ctx, tx, t.Job); err != nil {
 		return r, false, err
 	}
 	if err := s.endLeftover(ctx, tx, t.Conversation); err != nil {
 		return r, false, err
 	}
-	membership, err := s.takeTurn(ctx, tx, &r)
-	if err != nil || len(r.Messages) == 0 {
-		return r, false, err
+	if t.Prepared != "" {
+		switch fit, err := s.adopt(ctx, tx, t, of, &r); {
+		case err != nil || fit == early:
+			return r, false, err
+		case fit == unfit:
+			if _, err := s.claim(ctx, tx, &r, 1); err != nil {
+				return r, false, err
+			}
+		}
 	}
-	if err := s.freeze(ctx, tx, &r, membership); err != nil {
-		return r, false, err
-	}
-	if err := s.insertRun(ctx, tx, r, t.Job); err != nil {
+	if err := s.fill(ctx, tx, t, &r); err != nil || len(r.Messages) == 0 {
 		return r, false, err
 	}
 	if r.News, err = s.takeNews(ctx, tx, r); err != nil {
 		return r, false, err
 	}
-	detail := map[string]any{"messages": len(r.Messages), "attempt": r.Attempt, "policy": r.Grant.Version}
+	detail := map[string]any{"messages": len(r.Messages), "attempt": r.Attempt, "policy": r.Grant.Version, "warm": r.Warm}
 	return r, true, s.audit(ctx, tx, r.Principal.Company, string(r.Principal.Membership), "run.started", string(r.ID), detail)
+}
+
+// claimed is what only the store needs of a conversation's row.
+type claimed struct {
+	company    CompanyID
+	membership MembershipID // empty in a group
+	forgotten  int64        // sessions of runs with a fence up to this are not resumed
+}
+
+// claim locks the run's conversation until commit, raises its fence and reads it.
+func (s *Store) claim(ctx context.Context, tx *sql.Tx, r *Run, raise int64) (of claimed, err error) {
+	var private int64
+	err = tx.QueryRowContext(ctx, `UPDATE conversation SET fence = fence + $3, owner = $2 WHERE conversation_id = $1
+		RETURNING fence, session, chat_id, topic_id, is_private, company_id, membership_id, forget_fence`, r.Conversation, s.instance, raise).
+		Scan(&r.Fence, &r.Session, &r.Chat.ID, &r.Chat.Topic, &private, &of.company, &of.membership, &of.forgotten)
+	r.Chat.Private = private == 1
+	return of, err
+}
+
+// fill takes the turn's messages and writes the run: the prepared one when it is warm, or a new one.
+func (s *Store) fill(ctx context.Context, tx *sql.Tx, t Turn, r *Run) error {
+	if !r.Warm {
+		if err := s.unprepare(ctx, tx, t.Conversation); err != nil {
+			return err
+		}
+	}
+	m, err := s.takeTurn(ctx, tx, r)
+	if err != nil || len(r.Messages) == 0 {
+		return err
+	}
+	if r.Warm {
+		return s.begin(ctx, tx, *r, t.Job)
+	}
+	if err := s.freeze(ctx, tx, r, m); err != nil {
+		return err
+	}
+	return s.insertRun(ctx, tx, *r, t.Job)
 }
 
 // takeTurn takes the unbroken row of waiting messages at the head that have the head's sender: A A B A gives three runs,
@@ -178,50 +227,23 @@ func (s *Store) takeTurn(ctx context.Context, tx *sql.Tx, r *Run) (m MembershipI
 	return m, nil
 }
 
-// freeze fixes what the run's member may do, as the company is now.
-func (s *Store) freeze(ctx context.Context, tx *sql.Tx, r *Run, m MembershipID) (err error) {
-	if r.Member, err = membership(ctx, tx, `m.company_id = $1 AND m.membership_id = $2`, r.Principal.Company, m); err != nil {
-		return err
+// queued is how long the first message waited, in ms.
+func (r Run) queued() int64 {
+	if len(r.Messages) == 0 {
+		return 0
 	}
-	if r.Accounts, err = s.accountsWhere(ctx, tx, `company_id = $1 AND membership_id = $2 AND state = 'active'`, r.Principal.Company, m); err != nil {
-		return err
-	}
-	var others int
-	if err := tx.QueryRowContext(ctx, `SELECT COUNT(*) FROM membership WHERE company_id = $1 AND membership_id <> $2 AND role IN ('approver', 'admin')`,
-		r.Principal.Company, m).Scan(&others); err != nil {
-		return err
-	}
-	var apps []string
-	for _, a := range r.Accounts {
-		apps = append(apps, a.App)
-	}
-	r.Principal = r.Member.Principal()
-	r.Principal.Run, r.Principal.Scopes = r.ID, r.Member.Role.Scopes()
-	r.Grant = policy.NewGrant(policy.GrantInput{
-		Principal: r.Principal, Domains: r.Member.Company.Domains, Apps: apps, NobodyElseApproves: others == 0,
-	})
-	return nil
+	return max(0, r.Started.Sub(r.Messages[0].Received).Milliseconds())
 }
 
 func (s *Store) insertRun(ctx context.Context, tx *sql.Tx, r Run, job int64) error {
-	ids := make([]AccountID, 0, len(r.Accounts))
-	for _, a := range r.Accounts {
-		ids = append(ids, a.ID)
+	frozen, err := r.frozenTexts()
+	if err == nil {
+		_, err = tx.ExecContext(ctx, `INSERT INTO run (run_id, company_id, conversation_id, membership_id, person_id, fence, instance_id,
+				job_id, state, attempt, messages, role, scopes, policy_grant, accounts, session, started_ms, expires_ms, ms_queue)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)`,
+			r.ID, r.Principal.Company, r.Conversation, r.Member.ID, r.Member.Person.ID, r.Fence, s.instance, job, r.State, r.Attempt,
+			len(r.Messages), r.Member.Role, frozen.scopes, frozen.grant, frozen.accounts, r.Session, ms(r.Started), ms(r.Expires), r.queued())
 	}
-	var texts [3]string
-	for i, v := range []any{r.Principal.Scopes, r.Grant, ids} {
-		b, err := json.Marshal(v)
-		if err != nil {
-			return fmt.Errorf("writing run %s: %w", r.ID, err)
-		}
-		texts[i] = string(b)
-	}
-	_, err := tx.ExecContext(ctx, `INSERT INTO run (run_id, company_id, conversation_id, membership_id, person_id, fence, instance_id,
-			job_id, state, attempt, messages, role, scopes, policy_grant, accounts, session, started_ms, expires_ms, ms_queue)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 'running', $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)`,
-		r.ID, r.Principal.Company, r.Conversation, r.Member.ID, r.Member.Person.ID, r.Fence, s.instance, job, r.Attempt,
-		len(r.Messages), r.Member.Role, texts[0], texts[1], texts[2], r.Session, ms(r.Started), ms(r.Expires),
-		max(0, r.Started.Sub(r.Messages[0].Received).Milliseconds()))
 	if err != nil {
 		return fmt.Errorf("writing run %s: %w", r.ID, err)
 	}

@@ -162,7 +162,7 @@ func TestRunsAreAudited(t *testing.T) {
 			}
 		}
 		want := []store.AuditRow{
-			{Actor: string(w.member.ID), Action: "run.started", Subject: string(r.ID), Detail: []byte(`{"attempt":1,"messages":1,"policy":"` + policy.Version + `"}`)},
+			{Actor: string(w.member.ID), Action: "run.started", Subject: string(r.ID), Detail: []byte(`{"attempt":1,"messages":1,"policy":"` + policy.Version + `","warm":false}`)},
 			{Actor: "pilder", Action: "run.finished", Subject: string(r.ID), Detail: []byte(`{"reason":"ok","state":"succeeded"}`)},
 		}
 		if d := cmp.Diff(want, got, cmpopts.IgnoreFields(store.AuditRow{}, "Seq", "At")); d != "" {

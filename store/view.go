@@ -13,6 +13,7 @@ type RunView struct {
 	Person       PersonID       `json:"person"`
 	Conversation ConversationID `json:"conversation"`
 	State        RunState       `json:"state"`
+	Warm         bool           `json:"warm"` // its process was ready before the turn came
 	Reason       string         `json:"reason,omitempty"`
 	Messages     int            `json:"messages"`
 	Turns        int            `json:"turns"`
@@ -33,9 +34,9 @@ type ReplyView struct {
 	State ReplyState `json:"state"`
 }
 
-// Runs lists the newest runs, newest first; company empty means all.
+// Runs lists the newest runs, newest first; company empty means all. What is merely prepared is not among them.
 func (s *Store) Runs(ctx context.Context, company CompanyID, limit int) ([]RunView, error) {
-	return s.runViews(ctx, `$1 = '' OR company_id = $1 ORDER BY started_ms DESC, run_id LIMIT $2`, company, limit)
+	return s.runViews(ctx, `($1 = '' OR company_id = $1) AND state <> 'prepared' ORDER BY started_ms DESC, run_id LIMIT $2`, company, limit)
 }
 
 // RunByID reads one run for an operator.
@@ -51,18 +52,18 @@ func (s *Store) RunByID(ctx context.Context, id RunID) (RunView, error) {
 }
 
 func (s *Store) runViews(ctx context.Context, where string, args ...any) ([]RunView, error) {
-	rows, err := s.reads.QueryContext(ctx, `SELECT run_id, company_id, person_id, conversation_id, state, reason, messages, turns,
+	rows, err := s.reads.QueryContext(ctx, `SELECT run_id, company_id, person_id, conversation_id, state, warm, reason, messages, turns,
 			tokens_input, tokens_output, tokens_cache_read, tokens_cache_write, cost_usd, ms_queue, ms_spawn, ms_first_token, ms_tools,
 			ms_delivery, ms_total, started_ms, ended_ms
 		FROM run WHERE `+where, args...)
 	all := []RunView{}
 	err = each(rows, err, func(scan func(...any) error) error {
 		r := RunView{Calls: []CallView{}, Replies: []ReplyView{}}
-		var started, ended int64
-		err := scan(&r.ID, &r.Company, &r.Person, &r.Conversation, &r.State, &r.Reason, &r.Messages, &r.Turns,
+		var warm, started, ended int64
+		err := scan(&r.ID, &r.Company, &r.Person, &r.Conversation, &r.State, &warm, &r.Reason, &r.Messages, &r.Turns,
 			&r.Tokens.Input, &r.Tokens.Output, &r.Tokens.CacheRead, &r.Tokens.CacheWrite, &r.CostUSD, &r.Stages.Queue, &r.Stages.Spawn,
 			&r.Stages.FirstToken, &r.Stages.Tools, &r.Stages.Delivery, &r.Stages.Total, &started, &ended)
-		r.Started, r.Ended = at(started), at(ended)
+		r.Warm, r.Started, r.Ended = warm == 1, at(started), at(ended)
 		all = append(all, r)
 		return err
 	})

@@ -60,7 +60,7 @@ func TestCommandsWorkBesideAServingProcess(t *testing.T) {
 	match("company list", `(?m)^`+second+`\tAcme\tacme\.example\tEurope/Madrid$`)
 	match("person list Empresa", `(?m)^\S+\tadmin\t1001\tAna$`)
 
-	run := match("runs list", `^\S+ \S+  (run_\S+)  succeeded +ok +calls=1 turns=\d+ tokens=\d+ cost=\$\d+\.\d{4} \d+ms\n$`)[1]
+	run := match("runs list", `^\S+ \S+  (run_\S+)  succeeded +ok +cold calls=1 turns=\d+ tokens=\d+ cost=\$\d+\.\d{4} \d+ms\n$`)[1]
 	var shown struct {
 		Run   string
 		State string

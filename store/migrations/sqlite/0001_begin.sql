@@ -85,6 +85,7 @@ CREATE TABLE arrival (
 -- A message that comes again under a new update id is the same message.
 CREATE UNIQUE INDEX arrival_one_message ON arrival (bot_id, chat_id, telegram_id) WHERE kind = 'message';
 CREATE INDEX arrival_open ON arrival (bot_id, received_ms, update_id) WHERE fate = 'received';
+CREATE INDEX arrival_sign ON arrival (settled_ms) WHERE kind = 'control' AND is_private = 1;
 CREATE INDEX arrival_chat ON arrival (chat_id, received_ms);
 
 -- Neutral lines said to strangers, so that they stay few.
@@ -132,6 +133,7 @@ CREATE TABLE run (
 	policy_grant        TEXT NOT NULL,
 	accounts            TEXT NOT NULL,
 	session             TEXT NOT NULL DEFAULT '',
+	warm                INTEGER NOT NULL DEFAULT 0,
 	cancel_requested_ms INTEGER NOT NULL DEFAULT 0,
 	started_child_ms    INTEGER NOT NULL DEFAULT 0,
 	started_ms          INTEGER NOT NULL,
@@ -153,6 +155,8 @@ CREATE TABLE run (
 ) STRICT;
 -- A second running run in a conversation is impossible, whatever the code above believes.
 CREATE UNIQUE INDEX run_one_running ON run (conversation_id) WHERE state = 'running';
+-- Nor are two processes kept ready for one conversation.
+CREATE UNIQUE INDEX run_one_prepared ON run (conversation_id) WHERE state = 'prepared';
 CREATE INDEX run_conversation ON run (conversation_id, started_ms);
 CREATE INDEX run_company ON run (company_id, started_ms);
 CREATE INDEX run_started ON run (started_ms);
@@ -173,6 +177,7 @@ CREATE TABLE message (
 	attempts        INTEGER NOT NULL DEFAULT 0,
 	text            BLOB,
 	received_ms     INTEGER NOT NULL,
+	told_ms         INTEGER NOT NULL DEFAULT 0,
 	ended_ms        INTEGER NOT NULL DEFAULT 0,
 	UNIQUE (conversation_id, seq)
 ) STRICT;
@@ -356,10 +361,11 @@ CREATE TABLE audit_head (
 
 -- Ownership: who is alive, and who polls what. Both are read by the database's own clock.
 CREATE TABLE instance (
-	instance_id TEXT NOT NULL PRIMARY KEY,
-	host        TEXT NOT NULL,
-	pid         INTEGER NOT NULL,
-	beat_ms     INTEGER NOT NULL
+	instance_id  TEXT NOT NULL PRIMARY KEY,
+	host         TEXT NOT NULL,
+	pid          INTEGER NOT NULL,
+	beat_ms      INTEGER NOT NULL,
+	serves_turns INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 
 CREATE TABLE lease (
