@@ -71,6 +71,8 @@ type Price struct {
 	CacheWrite   float64 `yaml:"cache_write"`    // living 5 minutes
 	CacheWrite1h float64 `yaml:"cache_write_1h"` // living one hour
 	CacheRead    float64 `yaml:"cache_read"`
+	LongAbove    int64   `yaml:"long_above"` // tokens of prompt, above which all of these are multiplied; 0: never
+	LongTimes    float64 `yaml:"long_times"`
 }
 
 // Prices returns the embedded price list. It panics when the embedded file is broken, which its test rules out.

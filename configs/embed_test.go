@@ -148,7 +148,7 @@ func TestPricesAreWhole(t *testing.T) {
 		}
 		seen[p.Prefix] = true
 		ordered := p.CacheRead > 0 && p.CacheRead < p.Input && p.Input < p.CacheWrite && p.CacheWrite < p.CacheWrite1h && p.CacheWrite1h < p.Output
-		if !ordered {
+		if !ordered || p.LongAbove < 0 || p.LongAbove > 0 && p.LongTimes < 1 {
 			t.Errorf("%+v", p)
 		}
 	}
@@ -178,6 +178,8 @@ func TestSettingsNameEveryPromisedKeyAndNoSecret(t *testing.T) {
 	want := map[string]any{
 		"data": ".pilder", "telegram.token": "", "telegram.api_url": "https://api.telegram.org",
 		"model.url": "https://api.anthropic.com", "model.key": "", "model.name": "sonnet",
+		"model.allowed": []any{}, "model.max_tokens": 128000, "model.url_sources": false,
+		"runner.budget.tokens": 3000000, "runner.budget.usd": 5,
 		"pipedream.url": "https://api.pipedream.com", "pipedream.client_id": "", "pipedream.client_secret": "",
 		"pipedream.project_id": "", "pipedream.environment": "", "store.url": "", "store.key": "",
 		"gateway.listen": "127.0.0.1:8080", "gateway.public_url": "", "token.keys": []any{},

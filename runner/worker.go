@@ -91,7 +91,7 @@ type ModelDoor struct {
 
 // Budget bounds what one run may spend on the model. A field that is zero bounds nothing.
 type Budget struct {
-	Tokens   int64 // of every kind, in and out
+	Tokens   int64 // plain input, output and cache writes; what is read from the cache is bounded by its price
 	CostUSD  float64
 	Requests int
 }
@@ -102,7 +102,7 @@ type Usage struct {
 	CostUSD    float64
 	FirstToken time.Duration // from the request to the answer's first content; 0 when none came
 	Status     int           // HTTP status of the model's answer: 429 and 529 are a busy provider; 0 when there was none
-	Refused    string        // why the door kept the request from the model: "budget"; "" when it went there
+	Refused    string        // "budget": it was kept from the model because the budget is used up; "" when it went there
 	RetryAfter time.Duration // how long a busy provider asks to be left alone; 0 when it did not say
 }
 

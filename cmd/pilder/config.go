@@ -32,6 +32,10 @@ type Config struct {
 	ModelKey  store.Secret // also ANTHROPIC_API_KEY
 	ModelName string       // an alias or a full model name, default "sonnet"
 
+	ModelAllowed    []string // full names or beginnings of them; default: the family of model.name and the CLI's small model
+	ModelMaxTokens  int64    // longest answer an agent may ask for, default 128000
+	ModelURLSources bool     // whether the provider may fetch images and documents for an agent, default no
+
 	PipedreamURL         string // default https://api.pipedream.com
 	PipedreamClientID    string
 	PipedreamSecret      store.Secret
@@ -48,10 +52,13 @@ type Config struct {
 	SandboxMode    string // bwrap (default) or none
 	SandboxRequire string // lowest tier accepted: A, B, C; default C
 
-	RunnerMaxRuns    int           // agents at once, default 4
-	RunnerRunTimeout time.Duration // wall clock of a run, default 15m; at most 50m, well under the token's hour
-	RunnerClaudePath string        // the pinned CLI; default .tools/claude-code/VERSION/claude
-	AgentHome        string        // folder; empty: the embedded one
+	RunnerMaxRuns      int           // agents at once, default 4
+	RunnerRunTimeout   time.Duration // wall clock of a run, default 15m; at most 50m, well under the token's hour
+	RunnerBudgetTokens int64         // what a run may spend, cache reads aside, default 3000000; 0: no bound
+	RunnerBudgetUSD    float64       // the same in US dollars, default 5
+
+	RunnerClaudePath string // the pinned CLI; default .tools/claude-code/VERSION/claude
+	AgentHome        string // folder; empty: the embedded one
 
 	RunnerQuotaBytes int64 // what a conversation's files may take on disk, default 1GiB
 	RunnerQuotaFiles int64 // and how many they may be, default 50000
@@ -74,6 +81,9 @@ func keys() map[string]any {
 		"model.url":               "https://api.anthropic.com",
 		"model.key":               "",
 		"model.name":              "sonnet",
+		"model.allowed":           []string{},
+		"model.max_tokens":        128000,
+		"model.url_sources":       false,
 		"pipedream.url":           "https://api.pipedream.com",
 		"pipedream.client_id":     "",
 		"pipedream.client_secret": "",
@@ -88,6 +98,8 @@ func keys() map[string]any {
 		"sandbox.require":         "C",
 		"runner.max_runs":         4,
 		"runner.run_timeout":      "15m",
+		"runner.budget.tokens":    3000000,
+		"runner.budget.usd":       5.0,
 		"runner.claude_path":      "",
 		"runner.quota.bytes":      "1GiB",
 		"runner.quota.files":      50000,
@@ -191,6 +203,9 @@ func settle(v *viper.Viper, base string) (Config, error) {
 		ModelURL:             v.GetString("model.url"),
 		ModelKey:             secret("model.key"),
 		ModelName:            v.GetString("model.name"),
+		ModelAllowed:         v.GetStringSlice("model.allowed"),
+		ModelMaxTokens:       v.GetInt64("model.max_tokens"),
+		ModelURLSources:      v.GetBool("model.url_sources"),
 		PipedreamURL:         v.GetString("pipedream.url"),
 		PipedreamClientID:    v.GetString("pipedream.client_id"),
 		PipedreamSecret:      secret("pipedream.client_secret"),
@@ -204,6 +219,8 @@ func settle(v *viper.Viper, base string) (Config, error) {
 		SandboxRequire:       strings.ToUpper(v.GetString("sandbox.require")),
 		RunnerMaxRuns:        v.GetInt("runner.max_runs"),
 		RunnerRunTimeout:     v.GetDuration("runner.run_timeout"),
+		RunnerBudgetTokens:   v.GetInt64("runner.budget.tokens"),
+		RunnerBudgetUSD:      v.GetFloat64("runner.budget.usd"),
 		RunnerClaudePath:     v.GetString("runner.claude_path"),
 		AgentHome:            v.GetString("agent_home"),
 		WebAllow:             v.GetStringSlice("web.allow"),
@@ -241,6 +258,9 @@ func settle(v *viper.Viper, base string) (Config, error) {
 		c.GatewayPublicURL = "http://" + c.GatewayListen
 	}
 	c.GatewayPublicURL = asBrowsersSay(c.GatewayPublicURL)
+	if len(c.ModelAllowed) == 0 {
+		c.ModelAllowed = familyOf(c.ModelName)
+	}
 	return c, c.check()
 }
 
@@ -258,6 +278,19 @@ func bytesOf(size string) int64 {
 		return 0
 	}
 	return n * unit
+}
+
+// familyOf is what a run with a model may ask for when nothing else is said: every version of an alias, since the CLI decides
+// which one it means, or exactly the named model; and the small model that the CLI uses for chores.
+func familyOf(name string) []string {
+	name, _, _ = strings.Cut(name, "[") // as in sonnet[1m]
+	switch name {
+	case "sonnet", "opus", "haiku", "fable":
+		name = "claude-" + name
+	case "opusplan":
+		return []string{"claude-opus", "claude-sonnet", "claude-haiku"}
+	}
+	return []string{name, "claude-haiku"}
 }
 
 // asBrowsersSay writes an address as browsers name it in Host and Origin: the host in lower case, no port that the scheme
@@ -288,6 +321,12 @@ func (c Config) check() error {
 		return errors.New("runner.quota.bytes must be 16MiB to 1024GiB, written like 500MiB or 2GiB")
 	case c.RunnerQuotaFiles < 1000 || c.RunnerQuotaFiles > 1_000_000:
 		return fmt.Errorf("runner.quota.files must be 1000 to 1000000, not %d", c.RunnerQuotaFiles)
+	case c.ModelMaxTokens < 1:
+		return fmt.Errorf("model.max_tokens must be at least 1, not %d", c.ModelMaxTokens)
+	case c.RunnerBudgetTokens < 0:
+		return fmt.Errorf("runner.budget.tokens must not be negative (0: no bound), not %d", c.RunnerBudgetTokens)
+	case !(c.RunnerBudgetUSD >= 0):
+		return fmt.Errorf("runner.budget.usd must not be negative (0: no bound), not %g", c.RunnerBudgetUSD)
 	case !slices.Contains([]string{"bwrap", "none"}, c.SandboxMode):
 		return fmt.Errorf("sandbox.mode must be bwrap or none, not %q", c.SandboxMode)
 	case !slices.Contains([]string{"A", "B", "C"}, c.SandboxRequire):

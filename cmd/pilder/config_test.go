@@ -28,6 +28,9 @@ func TestMistakesInTheConfigurationNameTheirKey(t *testing.T) {
 		"a size of another kind":        {environ: []string{"PILDER_RUNNER_QUOTA_BYTES=1gb"}, want: "runner.quota.bytes must be"},
 		"a size beyond numbers":         {environ: []string{"PILDER_RUNNER_QUOTA_BYTES=9999999999GiB"}, want: "runner.quota.bytes must be"},
 		"a quota of few files":          {environ: []string{"PILDER_RUNNER_QUOTA_FILES=10"}, want: "runner.quota.files must be"},
+		"an answer of no tokens":        {environ: []string{"PILDER_MODEL_MAX_TOKENS=0"}, want: "model.max_tokens must be"},
+		"a budget below nothing":        {environ: []string{"PILDER_RUNNER_BUDGET_USD=-1"}, want: "runner.budget.usd must not"},
+		"tokens below nothing":          {environ: []string{"PILDER_RUNNER_BUDGET_TOKENS=-1"}, want: "runner.budget.tokens must not"},
 		"a sandbox that is none":        {environ: []string{"PILDER_SANDBOX_MODE=docker"}, want: "sandbox.mode must be"},
 		"a tier that is none":           {environ: []string{"PILDER_SANDBOX_REQUIRE=D"}, want: "sandbox.require must be"},
 		"a database of another kind":    {environ: []string{"PILDER_STORE_URL=mysql://x"}, want: "store.url must be"},
@@ -74,6 +77,23 @@ func TestSizesAreBytesOrBinaryUnits(t *testing.T) {
 		if err != nil || cfg.RunnerQuotaBytes != want || cfg.RunnerQuotaFiles != 2000 {
 			t.Errorf("%s became %d, %d files, %v", given, cfg.RunnerQuotaBytes, cfg.RunnerQuotaFiles, err)
 		}
+	}
+}
+
+// TestModelsAreThoseOfTheName: what an alias means is the CLI's to say, so all of its family are allowed; a name is a name.
+func TestModelsAreThoseOfTheName(t *testing.T) {
+	for given, want := range map[string]string{
+		"": "claude-sonnet claude-haiku", "PILDER_MODEL_NAME=opus[1m]": "claude-opus claude-haiku", "PILDER_MODEL_NAME=house-7": "house-7 claude-haiku",
+		"PILDER_MODEL_NAME=opusplan": "claude-opus claude-sonnet claude-haiku", "PILDER_MODEL_ALLOWED=a b": "a b",
+	} {
+		cfg, err := LoadConfig(os.DevNull, []string{given})
+		if err != nil || strings.Join(cfg.ModelAllowed, " ") != want {
+			t.Errorf("%q allows %q, %v", given, cfg.ModelAllowed, err)
+		}
+	}
+	cfg, err := LoadConfig(os.DevNull, nil)
+	if err != nil || cfg.RunnerBudgetUSD != 5 || cfg.RunnerBudgetTokens != 3_000_000 || cfg.ModelMaxTokens != 128_000 || cfg.ModelURLSources {
+		t.Errorf("got %+v, %v", cfg, err)
 	}
 }
 

@@ -145,7 +145,10 @@ func (h *house) buildRunner(ctx context.Context) error {
 		return nil
 	}
 	var err error
-	if h.doors, err = model.New(model.Config{URL: strings.TrimSuffix(h.cfg.ModelURL, "/"), Key: h.cfg.ModelKey, Prices: prices(), Log: h.log}); err != nil {
+	if h.doors, err = model.New(model.Config{
+		URL: strings.TrimSuffix(h.cfg.ModelURL, "/"), Key: h.cfg.ModelKey, Models: h.cfg.ModelAllowed, MaxTokens: h.cfg.ModelMaxTokens,
+		URLSources: h.cfg.ModelURLSources, Prices: prices(), Log: h.log,
+	}); err != nil {
 		return err
 	}
 	if err := verifyBinary(claudePath(h.cfg), configs.CLI().BinarySHA256); err != nil {
@@ -168,6 +171,7 @@ func (h *house) buildRunner(ctx context.Context) error {
 		ManagedSettings: configs.ManagedSettings(), Model: h.cfg.ModelName,
 		MaxRuns: h.cfg.RunnerMaxRuns, RunTimeout: h.cfg.RunnerRunTimeout,
 		Quota:     runner.Quota{Bytes: h.cfg.RunnerQuotaBytes, Files: h.cfg.RunnerQuotaFiles},
+		Budget:    runner.Budget{Tokens: h.cfg.RunnerBudgetTokens, CostUSD: h.cfg.RunnerBudgetUSD},
 		MintToken: h.gateway.MintToken, ServeTools: h.gateway.ServeRun, ServeModel: h.serveModel,
 		ServeWeb: serveWeb, WebNames: h.cfg.WebAllow, Search: h.cfg.WebSearch,
 		Answer: bot.Answer, Notice: bot.RunNotice, AppName: h.appName,
@@ -182,13 +186,15 @@ func (h *house) buildRunner(ctx context.Context) error {
 // serveModel is a run's model door: it opens for the run's process, as long as the store says that the run is running.
 func (h *house) serveModel(ctx context.Context, d runner.ModelDoor, l net.Listener) error {
 	return h.doors.Serve(ctx, model.Process{
-		Run: d.Run.ID, Key: d.Key,
+		Run: d.Run.ID, Key: d.Key, Search: d.Search, Budget: model.Budget(d.Budget),
 		Alive: func(ctx context.Context) error {
 			_, err := h.store.LiveRun(ctx, d.Run.ID)
 			return err
 		},
 		Meter: func(u model.Usage) {
-			d.Meter(runner.Usage{Tokens: u.Tokens, CostUSD: u.CostUSD, FirstToken: u.FirstToken})
+			d.Meter(runner.Usage{
+				Tokens: u.Tokens, CostUSD: u.CostUSD, FirstToken: u.FirstToken, Status: u.Status, Refused: u.Refused, RetryAfter: u.RetryAfter,
+			})
 		},
 	}, l)
 }

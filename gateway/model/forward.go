@@ -1,6 +1,7 @@
 package model
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -11,60 +12,88 @@ import (
 )
 
 // forward passes one request to the model and its answer back, both byte for byte; the answer as it comes.
-func (d *Doors) forward(w http.ResponseWriter, r *http.Request, target string, p Process) {
-	began := d.cfg.Now()
-	body := http.MaxBytesReader(w, r.Body, maxBody)
-	req, err := http.NewRequestWithContext(r.Context(), http.MethodPost, d.cfg.URL+target, body)
+func (d *Doors) forward(w http.ResponseWriter, r *http.Request, q question, m *meter, p Process) {
+	req, err := http.NewRequestWithContext(r.Context(), http.MethodPost, d.cfg.URL+q.target, bytes.NewReader(q.body))
 	if err != nil { // the URL was checked in New and the targets are constants
 		refuse(w, http.StatusInternalServerError, "api_error", "internal error")
 		return
 	}
-	req.ContentLength = r.ContentLength
 	req.Header = passed(r.Header, requestHeader)
+	req.Header.Set("Content-Type", "application/json") // as it was read; the sender's word could name another reading
 	req.Header.Set("Accept-Encoding", "identity")
 	req.Header.Set("X-Api-Key", d.cfg.Key.Reveal())
-
-	m := newMeter(began, d.cfg.Now)
-	if p.Meter != nil {
-		defer func() { p.Meter(m.usage(d.cfg.Prices)) }()
-	}
 	resp, err := d.client.Do(req)
 	if err != nil {
+		m.hungUp = r.Context().Err() != nil
 		d.unreachable(w, r, p, err)
 		return
 	}
 	defer resp.Body.Close()
-	m.begin(resp.StatusCode, resp.Header.Get("Content-Type"))
+	m.begin(resp.StatusCode, resp.Header)
 	if resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden {
 		d.cfg.Log.Error().Str("event", "model.key_refused").Str("run", string(p.Run)).Int("status", resp.StatusCode).Send()
 	}
-	for name, values := range passed(resp.Header, responseHeader) {
-		w.Header()[name] = values
+	if resp.StatusCode != http.StatusOK {
+		d.passError(w, resp, p)
+		return
 	}
-	w.WriteHeader(resp.StatusCode)
-	if err := stream(w, resp.Body, m); err != nil && r.Context().Err() == nil {
+	d.begin(w, resp)
+	err = stream(w, resp.Body, m, &watch{secret: []byte(d.cfg.Key.Reveal())})
+	if errors.Is(err, errEcho) {
+		d.breach("security.key_echoed", p)
+	} else if err != nil && r.Context().Err() == nil {
 		d.cfg.Log.Warn().Str("event", "model.cut").Str("run", string(p.Run)).Err(err).Send()
+	}
+	if err != nil {
 		panic(http.ErrAbortHandler) // an answer that broke off must not look like one that ended
 	}
 }
 
+// begin passes on status and headers, but none with the key in it.
+func (d *Doors) begin(w http.ResponseWriter, resp *http.Response) {
+	for name, values := range passed(resp.Header, responseHeader) {
+		if !strings.Contains(strings.Join(values, "\n"), d.cfg.Key.Reveal()) {
+			w.Header()[name] = values
+		}
+	}
+	w.WriteHeader(resp.StatusCode)
+}
+
+// maxError bounds what is passed on of an error, in bytes.
+const maxError = 1 << 20
+
+// passError passes on what the API says of its refusal; in place of an error that repeats the key, one of our own.
+func (d *Doors) passError(w http.ResponseWriter, resp *http.Response, p Process) {
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxError))
+	if err != nil || bytes.Contains(body, []byte(d.cfg.Key.Reveal())) {
+		if err == nil {
+			d.breach("security.key_echoed", p)
+		}
+		resp.Header.Set("Content-Type", "application/json")
+		body = []byte(`{"type":"error","error":{"type":"api_error","message":"the model refused"}}`)
+	}
+	d.begin(w, resp)
+	_, _ = w.Write(body) // a caller that is gone reads no error
+}
+
 // stream copies an answer, flushing each piece, so that the first word is seen when it is said. The meter reads along.
-func stream(w http.ResponseWriter, from io.Reader, m *meter) error {
+func stream(w http.ResponseWriter, from io.Reader, m *meter, key *watch) error {
 	flush := http.NewResponseController(w)
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buf)
 		if n > 0 {
-			if _, werr := w.Write(buf[:n]); werr != nil {
+			m.read(buf[:n])
+			piece, kerr := key.pass(buf[:n])
+			if kerr != nil {
+				return kerr
+			}
+			if werr := write(w, flush, piece); werr != nil {
 				return werr
 			}
-			if ferr := flush.Flush(); ferr != nil {
-				return ferr
-			}
-			m.read(buf[:n])
 		}
 		if errors.Is(err, io.EOF) {
-			return nil
+			return write(w, flush, key.held)
 		}
 		if err != nil {
 			return err
@@ -72,12 +101,40 @@ func stream(w http.ResponseWriter, from io.Reader, m *meter) error {
 	}
 }
 
+func write(w io.Writer, flush *http.ResponseController, piece []byte) error {
+	if len(piece) == 0 {
+		return nil
+	}
+	if _, err := w.Write(piece); err != nil {
+		return err
+	}
+	return flush.Flush()
+}
+
+var errEcho = errors.New("the answer has the key in it")
+
+// watch looks for a secret in a stream. It holds back only an end that may be the secret's beginning.
+type watch struct {
+	secret []byte
+	held   []byte
+}
+
+func (g *watch) pass(piece []byte) ([]byte, error) {
+	all := append(g.held, piece...)
+	if bytes.Contains(all, g.secret) {
+		return nil, errEcho
+	}
+	keep := min(len(all), len(g.secret)-1)
+	for !bytes.HasPrefix(g.secret, all[len(all)-keep:]) {
+		keep--
+	}
+	g.held = bytes.Clone(all[len(all)-keep:])
+	return all[:len(all)-keep], nil
+}
+
 // unreachable answers for a model that could not be asked. What went wrong, with its addresses, is for the operator only.
 func (d *Doors) unreachable(w http.ResponseWriter, r *http.Request, p Process, err error) {
-	var large *http.MaxBytesError
 	switch {
-	case errors.As(err, &large):
-		refuse(w, http.StatusRequestEntityTooLarge, "request_too_large", "request too large")
 	case r.Context().Err() != nil && !errors.Is(err, context.DeadlineExceeded):
 		// The caller is gone: nobody reads an answer.
 	default:
@@ -100,10 +157,10 @@ func passed(h http.Header, may func(string) bool) http.Header {
 
 func requestHeader(name string) bool {
 	switch name {
-	case "content-type", "accept", "user-agent", "x-app":
+	case "accept", "user-agent", "x-app", "anthropic-version", "anthropic-beta", "anthropic-dangerous-direct-browser-access":
 		return true
 	}
-	return strings.HasPrefix(name, "anthropic-") || strings.HasPrefix(name, "x-stainless-") || strings.HasPrefix(name, "x-claude-code-")
+	return strings.HasPrefix(name, "x-stainless-") || strings.HasPrefix(name, "x-claude-code-")
 }
 
 // responseHeader leaves out what tells of the operator's account, such as organization ids and rate limits.

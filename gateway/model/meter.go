@@ -21,15 +21,23 @@ type meter struct {
 	now     func() time.Time
 	began   time.Time
 	first   time.Duration
+	total   time.Duration // once the answer is over
+	free    bool          // what was asked for costs nothing
+	hungUp  bool          // the caller went away before the answer began
 	status  int
 	events  bool // an event stream; otherwise one JSON object
 	line    []byte
 	skip    bool // the line at hand is too long
+	whole   bool // the answer told what it came to
 	model   string
 	counted counts
+	retry   time.Duration
 }
 
 func newMeter(began time.Time, now func() time.Time) *meter { return &meter{began: began, now: now} }
+
+// billed tells whether a request costs anything, as far as can be known. Errors do not.
+func (m *meter) billed() bool { return !m.free && (m.status == http.StatusOK || m.hungUp) }
 
 // counts are the API's usage object. A stream names the counts twice, in message_start and message_delta, and the later
 // ones are totals, so each that is given replaces the one before.
@@ -41,12 +49,15 @@ type counts struct {
 	Creation   struct {
 		Hour *int64 `json:"ephemeral_1h_input_tokens"`
 	} `json:"cache_creation"`
+	Server struct {
+		Searches *int64 `json:"web_search_requests"`
+	} `json:"server_tool_use"`
 }
 
 func (c *counts) take(n counts) {
 	for _, f := range []struct{ to, from **int64 }{
 		{&c.Input, &n.Input}, {&c.Output, &n.Output}, {&c.CacheRead, &n.CacheRead}, {&c.CacheWrite, &n.CacheWrite},
-		{&c.Creation.Hour, &n.Creation.Hour},
+		{&c.Creation.Hour, &n.Creation.Hour}, {&c.Server.Searches, &n.Server.Searches},
 	} {
 		if *f.from != nil {
 			*f.to = *f.from
@@ -54,9 +65,10 @@ func (c *counts) take(n counts) {
 	}
 }
 
-func (m *meter) begin(status int, contentType string) {
+func (m *meter) begin(status int, h http.Header) {
 	m.status = status
-	kind, _, _ := mime.ParseMediaType(contentType)
+	m.retry = retryAfter(status, h, m.now())
+	kind, _, _ := mime.ParseMediaType(h.Get("Content-Type"))
 	m.events = kind == "text/event-stream"
 }
 
@@ -115,29 +127,86 @@ func (m *meter) event(line []byte) {
 			m.counted.take(e.Message.Usage)
 		case "message_delta":
 			m.counted.take(e.Usage)
+			m.whole = m.whole || e.Usage.Output != nil
 		}
 	}
 }
 
-// usage sums up when the answer is over, whole or not.
+// end notes that the answer is over, whole or not.
+func (m *meter) end() {
+	m.total = orZero(m.now().Sub(m.began))
+	if m.events || m.status != http.StatusOK || m.skip {
+		return
+	}
+	var answer struct {
+		Model string
+		Usage counts
+	}
+	if json.Unmarshal(m.line, &answer) == nil && answer.Model != "" {
+		m.model, m.first = answer.Model, m.total
+		m.counted.take(answer.Usage)
+		m.whole = answer.Usage.Output != nil
+	}
+}
+
+// usage sums up what the answer told.
 func (m *meter) usage(prices []Price) Usage {
-	total := orZero(m.now().Sub(m.began))
-	if !m.events && m.status == http.StatusOK && !m.skip {
-		var whole struct {
-			Model string
-			Usage counts
-		}
-		if json.Unmarshal(m.line, &whole) == nil && whole.Model != "" {
-			m.model, m.first = whole.Model, total
-			m.counted.take(whole.Usage)
+	t := m.tally()
+	u := Usage{Model: m.model, Status: m.status, RetryAfter: m.retry, FirstToken: m.first, Total: m.total, Tokens: store.Tokens{
+		Input: t.input, Output: t.output, CacheRead: t.cacheRead, CacheWrite: t.cacheWrite,
+	}}
+	if price, ok := priceOf(m.model, prices); ok {
+		u.CostUSD, u.Priced = t.cost(price), true
+	}
+	return u
+}
+
+// tally is what one request came to, in tokens (searches are counted one by one).
+type tally struct {
+	input, output, cacheRead, cacheWrite int64
+	hour                                 int64 // those of cacheWrite that live an hour
+	searches                             int64
+}
+
+func (m *meter) tally() tally {
+	c := m.counted
+	t := tally{
+		input: value(c.Input), output: value(c.Output), cacheRead: value(c.CacheRead), cacheWrite: value(c.CacheWrite),
+		searches: value(c.Server.Searches),
+	}
+	t.hour = min(value(c.Creation.Hour), t.cacheWrite)
+	return t
+}
+
+// new are the tokens that were not read from the cache.
+func (t tally) new() int64 { return t.input + t.output + t.cacheWrite }
+
+// searchUSD is the price of one web search, whatever the model: 10 dollars a thousand, from the page named in
+// configs/prices.yaml.
+const searchUSD = 0.01
+
+func (t tally) cost(p Price) float64 {
+	sum := float64(t.input)*p.Input + float64(t.output)*p.Output + float64(t.cacheRead)*p.CacheRead +
+		float64(t.cacheWrite-t.hour)*p.CacheWrite + float64(t.hour)*p.CacheWrite1h
+	return sum*p.times(t.input+t.cacheRead+t.cacheWrite)/1e6 + float64(t.searches)*searchUSD
+}
+
+// times is by what the prices are multiplied for a prompt of so many tokens.
+func (p Price) times(prompt int64) float64 {
+	if p.LongAbove > 0 && prompt > p.LongAbove {
+		return p.LongTimes
+	}
+	return 1
+}
+
+// priceOf finds the price of a model; of several that fit, the longest prefix counts.
+func priceOf(model string, prices []Price) (best Price, ok bool) {
+	for _, p := range prices {
+		if strings.HasPrefix(model, p.Prefix) && len(p.Prefix) > len(best.Prefix) {
+			best = p
 		}
 	}
-	u := Usage{Model: m.model, Status: m.status, FirstToken: m.first, Total: total, Tokens: store.Tokens{
-		Input: value(m.counted.Input), Output: value(m.counted.Output),
-		CacheRead: value(m.counted.CacheRead), CacheWrite: value(m.counted.CacheWrite),
-	}}
-	u.CostUSD, u.Priced = cost(u.Model, u.Tokens, value(m.counted.Creation.Hour), prices)
-	return u
+	return best, best.Prefix != ""
 }
 
 // value keeps a count that the other side made negative from lowering a sum.
@@ -146,18 +215,4 @@ func value(n *int64) int64 {
 		return 0
 	}
 	return max(0, *n)
-}
-
-// cost prices tokens; hour are those of the cache writes that live an hour. ok is false when no price fits the model.
-func cost(model string, t store.Tokens, hour int64, prices []Price) (usd float64, ok bool) {
-	var best Price
-	for _, p := range prices {
-		if strings.HasPrefix(model, p.Prefix) && len(p.Prefix) > len(best.Prefix) {
-			best = p
-		}
-	}
-	hour = min(hour, t.CacheWrite)
-	sum := float64(t.Input)*best.Input + float64(t.Output)*best.Output + float64(t.CacheRead)*best.CacheRead +
-		float64(t.CacheWrite-hour)*best.CacheWrite + float64(hour)*best.CacheWrite1h
-	return sum / 1e6, best.Prefix != ""
 }

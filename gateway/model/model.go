@@ -1,6 +1,7 @@
-// Package model is the model door of an agent process: it recognises the process by its key, puts the real key in its
-// place, passes body and answer on byte for byte and counts what they cost. It refuses every other path, and to let the
-// real key, the provider's headers or the reasons of its own failures inside a sandbox.
+// Package model is the model door of an agent process: it recognises the process by its key, reads what it asks for, puts
+// the real key in its place, passes body and answer on byte for byte and counts what they cost, within a budget. It refuses
+// every other path and every feature that its lists do not name, and to let the real key, the provider's headers or the
+// reasons of its own failures inside a sandbox.
 package model
 
 import (
@@ -26,8 +27,10 @@ const DoorURL = "http://127.0.0.1:7001"
 const (
 	// maxBody is the Messages API's own bound for a request, in bytes.
 	maxBody = 32 << 20
-	// maxAtOnce bounds the requests of one process that are upstream at the same time; others wait.
+	// maxAtOnce bounds the requests of one process that are held or upstream at the same time; others wait.
 	maxAtOnce = 4
+	// largeBody is above which a process has only one body held in memory, in bytes.
+	largeBody = 4 << 20
 )
 
 // Config says where the model is.
@@ -36,6 +39,13 @@ type Config struct {
 	URL string
 	// Key is the real API key. Required.
 	Key store.Secret
+	// Models are the models that may be asked for: full names, or beginnings of them that end before a hyphen. Default: none.
+	Models []string
+	// MaxTokens is the longest answer that may be asked for. Default 128000, what the CLI asks for.
+	MaxTokens int64
+	// URLSources allows images and documents that the provider fetches from an address or takes from its file store. Default:
+	// no, since an address carries data away and a file may be of anybody with the house's key.
+	URLSources bool
 	// Prices are what models cost; of several that fit a model's name the longest prefix counts.
 	Prices []Price
 	// Now is the clock. Default time.Now.
@@ -52,6 +62,9 @@ type Price struct {
 	CacheWrite   float64 // living 5 minutes
 	CacheWrite1h float64 // living one hour
 	CacheRead    float64
+	// Above LongAbove tokens of prompt, read from the cache or not, all of these are multiplied by LongTimes. 0: never.
+	LongAbove int64
+	LongTimes float64
 }
 
 // Process is whom a door is for.
@@ -61,7 +74,12 @@ type Process struct {
 	Key store.Secret
 	// Alive tells whether a run of the process is running now; an error closes the door for the request at hand.
 	Alive func(context.Context) error
-	// Meter is told of every request that reached the model, from several goroutines. May be nil.
+	// Search allows the provider's web search.
+	Search bool
+	// Budget bounds what the process may spend while its door is served. The zero value sets no bound.
+	Budget Budget
+	// Meter is told of every request that reached the model or was refused for the budget, from several goroutines. May be
+	// nil.
 	Meter func(Usage)
 }
 
@@ -72,9 +90,14 @@ type Usage struct {
 	Tokens     store.Tokens
 	CostUSD    float64
 	Priced     bool          // a price fitted the model; otherwise what it cost is not known
+	Refused    string        // RefusedBudget when it did not reach the model for that reason, and nothing else is said
+	RetryAfter time.Duration // how long a busy provider (429, 529) asks to be left alone; 0 when it did not say
 	FirstToken time.Duration // from the request to the answer's first content; 0 when none came
 	Total      time.Duration
 }
+
+// RefusedBudget is a request that the budget had no room for.
+const RefusedBudget = "budget"
 
 // Doors serves the model doors of this machine's agent processes over one pool of connections to the model.
 type Doors struct {
@@ -93,6 +116,9 @@ func New(cfg Config) (*Doors, error) {
 	}
 	if cfg.Key.IsZero() {
 		return nil, errors.New("model config: no key")
+	}
+	if cfg.MaxTokens == 0 {
+		cfg.MaxTokens = defaultMaxTokens
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -115,6 +141,9 @@ func New(cfg Config) (*Doors, error) {
 // Serve serves one process's door on its listener until ctx ends; requests under way are cut then, and it returns when
 // nothing of them is left.
 func (d *Doors) Serve(ctx context.Context, p Process, l net.Listener) error {
+	if p.Budget.CostUSD > 0 && len(d.cfg.Prices) == 0 {
+		return errors.New("model door: a budget in money needs prices")
+	}
 	base, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
 	var requests gateway.Gate
@@ -150,16 +179,20 @@ func (d *Doors) Serve(ctx context.Context, p Process, l net.Listener) error {
 	return nil
 }
 
-// handler is the door from the outside in: target, Host, key, life of the run, and then the model.
+// handler is the door from the outside in: target, Host, key, life of the run, body, budget, and then the model.
 func (d *Doors) handler(p Process) http.HandlerFunc {
-	slots := make(chan struct{}, maxAtOnce)
+	c := &counter{
+		Doors: d, process: p, slots: make(chan struct{}, maxAtOnce), large: make(chan struct{}, 1), purse: newPurse(p.Budget),
+		policy: policy{models: d.cfg.Models, maxTokens: d.cfg.MaxTokens, sources: d.cfg.URLSources, search: p.Search},
+	}
 	return func(w http.ResponseWriter, r *http.Request) {
 		path, known := target(r)
 		switch {
 		case !known:
 			d.breach("security.model_path", p)
 			refuse(w, http.StatusNotFound, "not_found_error", "not found")
-		case r.Header.Get("Upgrade") != "" || r.Header.Get("Content-Encoding") != "":
+		case r.Header.Get("Upgrade") != "" || r.Header.Get("Content-Encoding") != "" || len(r.TransferEncoding) > 0:
+			// The CLI always says how long its body is. Of a length beside a chunked body only the latter is left here.
 			refuse(w, http.StatusBadRequest, "invalid_request_error", "bad request")
 		case path == hello:
 			w.WriteHeader(http.StatusOK)
@@ -172,16 +205,7 @@ func (d *Doors) handler(p Process) http.HandlerFunc {
 		case r.ContentLength > maxBody:
 			refuse(w, http.StatusRequestEntityTooLarge, "request_too_large", "request too large")
 		default:
-			select {
-			case slots <- struct{}{}:
-				defer func() { <-slots }()
-				if p.Alive(r.Context()) != nil { // it ended while the request waited its turn
-					refuse(w, http.StatusForbidden, "permission_error", "no turn is running")
-					return
-				}
-				d.forward(w, r, path, p)
-			case <-r.Context().Done():
-			}
+			c.serve(w, r, path)
 		}
 	}
 }

@@ -24,6 +24,7 @@ import (
 const (
 	realKey    = "sk-ant-real-key-of-the-operator"
 	processKey = "prk_of_one_agent_process"
+	question   = `{"model":"claude-sonnet-5-5","max_tokens":100,"messages":[{"role":"user","content":"hola"}]}`
 )
 
 // door is a served model door before a scripted Messages API.
@@ -36,19 +37,42 @@ type door struct {
 	end   func()
 }
 
-func serve(t *testing.T, upstream http.HandlerFunc) *door {
+// option changes a door before it is served.
+type option func(*model.Config, *model.Process)
+
+func serve(t *testing.T, upstream http.HandlerFunc, options ...option) *door {
 	t.Helper()
 	api := httptest.NewServer(upstream)
 	t.Cleanup(api.Close)
-	return serveURL(t, api.URL)
+	return serveURL(t, api.URL, options...)
 }
 
-func serveURL(t *testing.T, url string) *door {
+func serveURL(t *testing.T, url string, options ...option) *door {
 	t.Helper()
-	doors, err := model.New(model.Config{URL: url, Key: store.NewSecret(realKey), Prices: []model.Price{
-		{Prefix: "claude-sonnet", Input: 100, Output: 100, CacheWrite: 100, CacheWrite1h: 100, CacheRead: 100},
-		{Prefix: "claude-sonnet-5-5", Input: 2, Output: 10, CacheWrite: 2.5, CacheWrite1h: 4, CacheRead: 0.1},
-	}})
+	cfg := model.Config{
+		URL: url, Key: store.NewSecret(realKey), Models: []string{"claude-sonnet", "claude-haiku-5-5"}, Prices: []model.Price{
+			{Prefix: "claude-sonnet", Input: 100, Output: 100, CacheWrite: 100, CacheWrite1h: 100, CacheRead: 100},
+			{Prefix: "claude-sonnet-5-5", Input: 2, Output: 10, CacheWrite: 2.5, CacheWrite1h: 4, CacheRead: 0.1},
+			{Prefix: "claude-haiku-5-5", Input: 1, Output: 2, CacheWrite: 3, CacheWrite1h: 4, CacheRead: 5, LongAbove: 1000, LongTimes: 5},
+		},
+	}
+	d := &door{used: make(chan model.Usage, 256), looks: make(chan struct{}, 64)}
+	process := model.Process{
+		Run: "run_1", Key: store.NewSecret(processKey), Meter: func(u model.Usage) { d.used <- u },
+		Alive: func(context.Context) error {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			select {
+			case d.looks <- struct{}{}:
+			default: // nobody counts
+			}
+			return d.alive
+		},
+	}
+	for _, o := range options {
+		o(&cfg, &process)
+	}
+	doors, err := model.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,23 +80,10 @@ func serveURL(t *testing.T, url string) *door {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &door{addr: l.Addr().String(), used: make(chan model.Usage, 16), looks: make(chan struct{}, 64)}
+	d.addr = l.Addr().String()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() {
-		done <- doors.Serve(ctx, model.Process{
-			Run: "run_1", Key: store.NewSecret(processKey), Meter: func(u model.Usage) { d.used <- u },
-			Alive: func(context.Context) error {
-				d.mu.Lock()
-				defer d.mu.Unlock()
-				select {
-				case d.looks <- struct{}{}:
-				default: // nobody counts
-				}
-				return d.alive
-			},
-		}, l)
-	}()
+	go func() { done <- doors.Serve(ctx, process, l) }()
 	d.end = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -147,7 +158,7 @@ const events = "event: message_start\r\ndata: {\"type\":\"message_start\",\"mess
 	"event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"
 
 func TestBodyAndAnswerPassByteForByteAndAreCounted(t *testing.T) {
-	sent := "{ \"model\":\"claude-sonnet-5-5\",\n\"unknown_field\" :1.50, \"unknown_field\":2, \"text\":\"\\u00f1\x00\xff\"}"
+	sent := "{ \"model\":\"claude-sonnet-5-5\",\n\"temperature\" :1.50, \"messages\":[{\"role\":\"user\",\"content\":\"\\u00f1 \u00f1 \\ud800\",\"later_field\":{\"type\":1e2}}]}\n"
 	var got []byte
 	d := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		got, _ = io.ReadAll(r.Body)
@@ -181,7 +192,7 @@ func TestJSONAnswersAreCountedToo(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(w, `{"model":"other-model","usage":{"input_tokens":7,"output_tokens":-3}}`)
 	})
-	body(t, d.send(t, "POST", "/v1/messages", `{}`))
+	body(t, d.send(t, "POST", "/v1/messages", question))
 	u := <-d.used
 	u.FirstToken, u.Total = 0, 0
 	if diff := cmp.Diff(model.Usage{Model: "other-model", Status: 200, Tokens: store.Tokens{Input: 7}}, u); diff != "" {
@@ -199,14 +210,14 @@ func TestOnlyHarmlessHeadersCross(t *testing.T) {
 		w.Header().Set("Set-Cookie", "a=b")
 		w.WriteHeader(http.StatusTooManyRequests)
 	})
-	resp := d.send(t, "POST", "/v1/messages", `{}`,
+	resp := d.send(t, "POST", "/v1/messages", question,
 		"X-Api-Key", "", "Authorization", "Bearer "+processKey, "Cookie", "session=1", "Anthropic-Beta", "a-1,b-2",
 		"Anthropic-Version", "2023-06-01", "X-Stainless-Lang", "js", "X-Forwarded-For", "1.2.3.4", "Proxy-Authorization", "Basic x",
 		"User-Agent", "claude-cli", "Te", "trailers")
 	sent := <-got
 	sent.Del("Content-Length")
 	want := http.Header{
-		"Accept-Encoding": {"identity"}, "Anthropic-Beta": {"a-1,b-2"}, "Anthropic-Version": {"2023-06-01"},
+		"Accept-Encoding": {"identity"}, "Content-Type": {"application/json"}, "Anthropic-Beta": {"a-1,b-2"}, "Anthropic-Version": {"2023-06-01"},
 		"User-Agent": {"claude-cli"}, "X-Api-Key": {realKey}, "X-Stainless-Lang": {"js"},
 	}
 	if diff := cmp.Diff(want, sent); diff != "" {
@@ -232,7 +243,7 @@ func TestFirstBytesArriveBeforeTheAnswerEnds(t *testing.T) {
 		<-release
 		_, _ = io.WriteString(w, ": last\n")
 	})
-	lines := bufio.NewReader(d.send(t, "POST", "/v1/messages", `{}`).Body)
+	lines := bufio.NewReader(d.send(t, "POST", "/v1/messages", question).Body)
 	for _, want := range []string{": first\n", ": last\n"} {
 		line, err := lines.ReadString('\n')
 		if err != nil || line != want {
@@ -256,7 +267,7 @@ func TestOnlyTheProcessKeyOpensTheDoor(t *testing.T) {
 		"basic":                {"X-Api-Key", "", "Authorization", "Basic " + processKey},
 	} {
 		t.Run(name, func(t *testing.T) {
-			resp := d.send(t, "POST", "/v1/messages", `{}`, headers...)
+			resp := d.send(t, "POST", "/v1/messages", question, headers...)
 			if resp.StatusCode != http.StatusUnauthorized {
 				t.Errorf("status %d", resp.StatusCode)
 			}
@@ -272,7 +283,7 @@ func TestTheKeyIsWorthNothingBetweenTurns(t *testing.T) {
 	d.mu.Lock()
 	d.alive = errors.New("over")
 	d.mu.Unlock()
-	if resp := d.send(t, "POST", "/v1/messages", `{}`); resp.StatusCode != http.StatusForbidden {
+	if resp := d.send(t, "POST", "/v1/messages", question); resp.StatusCode != http.StatusForbidden {
 		t.Errorf("status %d", resp.StatusCode)
 	}
 }
@@ -286,7 +297,7 @@ func TestARequestThatWaitedBeyondItsRunIsRefused(t *testing.T) {
 	})
 	statuses := make(chan int, 5)
 	ask := func() {
-		go func() { statuses <- d.send(t, "POST", "/v1/messages", `{}`).StatusCode }()
+		go func() { statuses <- d.send(t, "POST", "/v1/messages", question).StatusCode }()
 	}
 	look := func(n int) {
 		for range n {
@@ -367,7 +378,7 @@ func TestAModelThatCannotBeReachedIsToldWithoutItsAddress(t *testing.T) {
 	addr := l.Addr().String()
 	l.Close()
 	d := serveURL(t, "http://"+addr)
-	resp := d.send(t, "POST", "/v1/messages", `{}`)
+	resp := d.send(t, "POST", "/v1/messages", question)
 	got := body(t, resp)
 	if resp.StatusCode != http.StatusBadGateway || got != `{"type":"error","error":{"type":"api_error","message":"the model cannot be reached"}}` {
 		t.Errorf("%d %s", resp.StatusCode, got)
@@ -381,7 +392,7 @@ func TestAnAnswerThatBreaksOffDoesNotLookWhole(t *testing.T) {
 		_ = http.NewResponseController(w).Flush()
 		panic(http.ErrAbortHandler)
 	})
-	resp := d.send(t, "POST", "/v1/messages", `{}`)
+	resp := d.send(t, "POST", "/v1/messages", question)
 	if _, err := io.ReadAll(resp.Body); err == nil {
 		t.Error("the answer ended as if it were whole")
 	}
@@ -408,7 +419,7 @@ func TestClosingTheDoorCutsWhatIsUnderWay(t *testing.T) {
 	})
 	go func() { // its answer is of no interest; the transport's error neither
 		client := &http.Client{Timeout: time.Minute}
-		req, _ := http.NewRequest("POST", "http://"+d.addr+"/v1/messages", strings.NewReader("{}"))
+		req, _ := http.NewRequest("POST", "http://"+d.addr+"/v1/messages", strings.NewReader(question))
 		req.Host = "localhost"
 		req.Header.Set("X-Api-Key", processKey)
 		if resp, err := client.Do(req); err == nil {

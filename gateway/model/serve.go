@@ -1,0 +1,118 @@
+package model
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+)
+
+// counter is what one process's door knows of the requests under way.
+type counter struct {
+	*Doors
+	process Process
+	policy  policy
+	purse   *purse
+	slots   chan struct{} // maxAtOnce of them
+	large   chan struct{} // who holds the one large body
+}
+
+// serve takes a request whose sender is known: its body is read whole before any of it goes on, so that a request that turns
+// out to be none, or whose run ends while it is still being sent, is never begun.
+func (c *counter) serve(w http.ResponseWriter, r *http.Request, target string) {
+	leave, err := c.enter(r)
+	defer leave()
+	if err != nil {
+		return // the caller is gone
+	}
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody)) // its length was checked
+	if err != nil || int64(len(body)) != r.ContentLength {
+		refuse(w, http.StatusBadRequest, "invalid_request_error", "the body broke off")
+		return
+	}
+	a, err := c.policy.check(body)
+	var no *refusal
+	if errors.As(err, &no) {
+		c.cfg.Log.Warn().Str("event", "security.model_body").Str("run", string(c.process.Run)).Str("why", no.code).Send()
+		status := http.StatusBadRequest
+		if no.kind == "permission_error" {
+			status = http.StatusForbidden
+		}
+		refuse(w, status, no.kind, no.message)
+		return
+	}
+	free := strings.Contains(target, "/count_tokens")
+	var most spend
+	if !free {
+		most = c.most(a, len(body))
+	}
+	room, err := c.purse.take(r.Context(), most)
+	switch {
+	case err != nil:
+	case !room:
+		c.overdrawn(w)
+	default:
+		c.ask(w, r, question{target: target, body: body, free: free, asked: a, most: most})
+	}
+}
+
+// enter waits for a place, and for the one place of large bodies if need be.
+func (c *counter) enter(r *http.Request) (leave func(), err error) {
+	var held []chan struct{}
+	leave = func() {
+		for _, slot := range held {
+			<-slot
+		}
+	}
+	want := []chan struct{}{c.slots}
+	if r.ContentLength > largeBody {
+		want = []chan struct{}{c.large, c.slots}
+	}
+	for _, slot := range want {
+		select {
+		case slot <- struct{}{}:
+			held = append(held, slot)
+		case <-r.Context().Done():
+			return leave, context.Cause(r.Context())
+		}
+	}
+	return leave, nil
+}
+
+// overdrawn turns a request away for good. The CLI does not repeat a 403 (2.1.332, seen); the run's owner hears why.
+func (c *counter) overdrawn(w http.ResponseWriter) {
+	c.cfg.Log.Warn().Str("event", "model.over_budget").Str("run", string(c.process.Run)).Send()
+	if c.process.Meter != nil {
+		c.process.Meter(Usage{Refused: RefusedBudget})
+	}
+	refuse(w, http.StatusForbidden, "permission_error", "this run has used up its budget")
+}
+
+// question is one request that may be asked.
+type question struct {
+	target string
+	body   []byte
+	free   bool // counting tokens costs nothing
+	asked  asked
+	most   spend
+}
+
+// ask asks the model, unless the run has ended since the request came, and accounts for it.
+func (c *counter) ask(w http.ResponseWriter, r *http.Request, q question) {
+	if c.process.Alive(r.Context()) != nil {
+		c.purse.pay(q.most, spend{})
+		refuse(w, http.StatusForbidden, "permission_error", "no turn is running")
+		return
+	}
+	m := newMeter(c.cfg.Now(), c.cfg.Now)
+	m.free = q.free
+	defer func() { // also of an answer that broke off, which panics
+		m.end()
+		c.purse.pay(q.most, c.came(m, q.asked, len(q.body)))
+		if c.process.Meter != nil {
+			c.process.Meter(m.usage(c.cfg.Prices))
+		}
+	}()
+	c.forward(w, r, q, m, c.process)
+}
