@@ -14,8 +14,8 @@ import (
 // Bounds of a body's form. Real requests stay far below (CLI 2.1.332: depth 14, some thousand values).
 const (
 	maxDepth  = 100
-	maxKeys   = 10_000    // of one object
-	maxValues = 1_000_000 // of one body
+	maxKeys   = 10_000  // of one object
+	maxValues = 200_000 // of one body
 )
 
 // defaultMaxTokens admits what the CLI asks for: 128000, and 64000 when it does not stream (2.1.332, seen).

@@ -136,7 +136,7 @@ func (g *watch) pass(piece []byte) ([]byte, error) {
 func (d *Doors) unreachable(w http.ResponseWriter, r *http.Request, p Process, err error) {
 	switch {
 	case r.Context().Err() != nil && !errors.Is(err, context.DeadlineExceeded):
-		// The caller is gone: nobody reads an answer.
+		panic(http.ErrAbortHandler) // the caller is gone, or the run: what nobody answers must not look like an answer
 	default:
 		d.cfg.Log.Error().Str("event", "model.unreachable").Str("run", string(p.Run)).Err(err).Send()
 		refuse(w, http.StatusBadGateway, "api_error", "the model cannot be reached")

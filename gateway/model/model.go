@@ -157,7 +157,10 @@ func (d *Doors) Serve(ctx context.Context, p Process, l net.Listener) error {
 			defer requests.Leave()
 			serve(w, r)
 		}),
-		BaseContext:       func(net.Listener) context.Context { return base },
+		BaseContext: func(net.Listener) context.Context { return base },
+		// Its own answer to "OPTIONS *" is none of the door's.
+		DisableGeneralOptionsHandler: true,
+
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,

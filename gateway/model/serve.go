@@ -24,7 +24,7 @@ func (c *counter) serve(w http.ResponseWriter, r *http.Request, target string) {
 	leave, err := c.enter(r)
 	defer leave()
 	if err != nil {
-		return // the caller is gone
+		panic(http.ErrAbortHandler) // the run is gone
 	}
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody)) // its length was checked
 	if err != nil || int64(len(body)) != r.ContentLength {
@@ -50,6 +50,7 @@ func (c *counter) serve(w http.ResponseWriter, r *http.Request, target string) {
 	room, err := c.purse.take(r.Context(), most)
 	switch {
 	case err != nil:
+		panic(http.ErrAbortHandler)
 	case !room:
 		c.overdrawn(w)
 	default:
