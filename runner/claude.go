@@ -1,7 +1,10 @@
 package runner
 
 import (
+	"bytes"
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -36,43 +39,47 @@ func forbidden() []string {
 	return []string{"Agent", "CronCreate", "CronDelete", "CronList", "RemoteTrigger", "ScheduleWakeup"}
 }
 
-// call is one process of the CLI for a run.
-type call struct {
-	launch  Launch
+// launch is one process of the CLI: what it is started with, and what it is known by afterwards.
+type launch struct {
+	Launch
 	session string // the id the process works on
 	resumed bool
-	input   []byte // the lines to write to it
+	key     store.Secret // the process key, for its model door
+	mark    string       // by which the process knows the house's words beside a person's text
+	home    string       // the agent home as it was at the start
 }
 
-// callFor composes a process: its command line, environment, files and input. With fresh, the conversation so far is left
+// launchFor composes a process: its command line, environment and files. With fresh, the conversation so far is left
 // behind.
-func (r *Runner) callFor(run store.Run, ws workspace, key store.Secret, fresh bool) (call, error) {
-	c := call{session: run.Session, resumed: run.Session != "" && !fresh}
-	if !c.resumed {
+func (r *Runner) launchFor(run store.Run, ws workspace, fresh bool) (launch, error) {
+	l := launch{
+		session: run.Session, resumed: run.Session != "" && !fresh, key: store.RandomSecret("pk-"), mark: store.RandomSecret("").Reveal(),
+	}
+	if !l.resumed {
 		id, err := uuid.NewRandom()
 		if err != nil {
-			return c, fmt.Errorf("making a session id: %w", err)
+			return l, fmt.Errorf("making a session id: %w", err)
 		}
-		c.session = id.String()
+		l.session = id.String()
 	}
-	c.launch = Launch{
+	var err error
+	if l.home, err = stamp(r.cfg.AgentHome); err != nil {
+		return l, err
+	}
+	l.Launch = Launch{
 		Work: ws.work, State: ws.state, Run: ws.run, AgentHome: r.cfg.AgentHome, CLI: filepath.Dir(r.cfg.CLI),
 		Doors: r.doors(),
 	}
-	paths := r.box.Paths(c.launch)
-	c.launch.Argv = r.arguments(run, c, paths)
-	c.launch.Env = r.environment(key, paths)
-	var err error
-	if c.launch.Files, err = r.files(paths); err != nil {
-		return c, err
-	}
-	c.input, err = r.inputFor(run)
-	return c, err
+	paths := r.box.Paths(l.Launch)
+	l.Argv = r.arguments(run, l, paths)
+	l.Env = r.environment(l.key, paths)
+	l.Files, err = r.files(paths)
+	return l, err
 }
 
 // arguments is the command line. Every value is joined to its flag by "=": some flags swallow all that follows. Texts go
 // through stdin, since an argument is bounded, and can be read in /proc.
-func (r *Runner) arguments(run store.Run, c call, paths Paths) []string {
+func (r *Runner) arguments(run store.Run, l launch, paths Paths) []string {
 	vetoed := forbidden()
 	for _, tool := range run.Grant.Vetoes {
 		vetoed = append(vetoed, "mcp__"+serverName+"__"+tool)
@@ -89,10 +96,10 @@ func (r *Runner) arguments(run store.Run, c call, paths Paths) []string {
 	} else {
 		args = append(args, "--tools="+r.builtins(), "--dangerously-skip-permissions")
 	}
-	if c.resumed {
-		return append(args, "--resume="+c.session)
+	if l.resumed {
+		return append(args, "--resume="+l.session)
 	}
-	return append(args, "--session-id="+c.session)
+	return append(args, "--session-id="+l.session)
 }
 
 // environment is the complete one. Each variable was measured with CLI 2.1.332 unless it says otherwise.
@@ -136,15 +143,16 @@ func (r *Runner) files(paths Paths) ([]SandboxFile, error) {
 	return files, nil
 }
 
-// inputFor is what the process is told: who it is for, and what the person wrote. client_composed keeps the person's words
-// words: without it "/clear" is carried out and "@file" read (CLI 2.1.332, measured). systemPromptSnapshot off sends
-// today's prompt when a session is resumed, instead of the first one's.
-func (r *Runner) inputFor(run store.Run) ([]byte, error) {
+// introduction is the first line to a process: who it is for. systemPromptSnapshot off sends today's prompt when a session
+// is resumed, instead of the first one's.
+func (r *Runner) introduction(run store.Run, mark string) ([]byte, error) {
 	skills, err := skillNames(r.cfg.AgentHome)
 	if err != nil {
 		return nil, err
 	}
-	system := prompt.Dynamic(r.promptInput(run))
+	in := r.promptInput(run)
+	in.Mark = mark
+	system := prompt.Dynamic(in)
 	if r.box.Unsandboxed() && r.cfg.AgentHome != "" {
 		home, err := os.ReadFile(filepath.Join(r.cfg.AgentHome, "CLAUDE.md")) // nothing is mounted under /etc here
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -152,22 +160,35 @@ func (r *Runner) inputFor(run store.Run) ([]byte, error) {
 		}
 		system = string(home) + "\n" + system
 	}
-	var b strings.Builder
-	lines := json.NewEncoder(&b) // one line each
-	lines.SetEscapeHTML(false)
-	for _, v := range []any{
-		map[string]any{"type": "control_request", "request_id": requestInit, "request": map[string]any{
-			"subtype": "initialize", "appendSystemPrompt": system, "systemPromptSnapshot": false, "skills": skills,
-		}},
-		map[string]any{"type": "user", "uuid": uuid.NewString(), "client_composed": true, "message": map[string]any{
-			"role": "user", "content": turnText(run),
-		}},
-	} {
-		if err := lines.Encode(v); err != nil {
-			return nil, fmt.Errorf("writing the turn: %w", err)
-		}
+	return line(map[string]any{"type": "control_request", "request_id": requestInit, "request": map[string]any{
+		"subtype": "initialize", "appendSystemPrompt": system, "systemPromptSnapshot": false, "skills": skills,
+	}})
+}
+
+// turnLine is what the person wrote. client_composed keeps their words words: without it "/clear" is carried out and
+// "@file" read (CLI 2.1.332, measured). A process whose introduction is older than the turn is told today's facts too, in a
+// block of their own between marks that no person knows.
+func (r *Runner) turnLine(run store.Run, mark string, told bool) ([]byte, error) {
+	var content any = turnText(run)
+	if !told {
+		in := r.promptInput(run)
+		in.Mark = mark
+		content = []map[string]string{{"type": "text", "text": prompt.Turn(in)}, {"type": "text", "text": turnText(run)}}
 	}
-	return []byte(b.String()), nil
+	return line(map[string]any{"type": "user", "uuid": uuid.NewString(), "client_composed": true, "message": map[string]any{
+		"role": "user", "content": content,
+	}})
+}
+
+// line is a value as one line of JSON.
+func line(v any) ([]byte, error) {
+	var b bytes.Buffer
+	lines := json.NewEncoder(&b)
+	lines.SetEscapeHTML(false)
+	if err := lines.Encode(v); err != nil {
+		return nil, fmt.Errorf("writing to the process: %w", err)
+	}
+	return b.Bytes(), nil
 }
 
 // turnText is the turn as one text: what the person sent, in order.
@@ -216,4 +237,26 @@ func skillNames(home string) ([]string, error) {
 	}
 	slices.Sort(names)
 	return names, nil
+}
+
+// stamp tells the state of a folder: it changes when anything in it is written, added, moved or removed.
+func stamp(dir string) (string, error) {
+	if dir == "" {
+		return "", nil
+	}
+	sum := sha256.New()
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		st, err := d.Info()
+		if err == nil {
+			fmt.Fprintf(sum, "%q %v %d %d\n", path, st.Mode(), st.Size(), st.ModTime().UnixNano())
+		}
+		return err
+	})
+	if err != nil {
+		return "", fmt.Errorf("looking at the agent home: %w", err)
+	}
+	return hex.EncodeToString(sum.Sum(nil)), nil
 }

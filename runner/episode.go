@@ -3,9 +3,8 @@ package runner
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -27,26 +26,33 @@ type outcome struct {
 	tools       int  // tools the process began
 	resumed     bool // the process went on with a session
 	contextLost bool // the person must hear that the conversation begins anew
+	told        bool // the answer showed the process's mark
 }
 
-const reasonNoTools = "tools_missing"
+// Reasons that the runner itself acts on.
+const (
+	reasonNoTools = "tools_missing"
+	reasonUntold  = "untold" // a process that waited did not take the turn up
+)
 
-// episode is one run from start to commit, with one process or, where the first could not begin, two.
+// episode is one run from start to commit: with one process or, where that could not begin, with another.
 type episode struct {
 	*Runner
 	run    store.Run
 	began  time.Time
 	spaces *workspaces
 
-	ends  []func() error // what still has to be ended when the outcome is committed, newest first
-	last  *dialogue
+	agent *agent    // the process that is there; nil when none is
+	last  *dialogue // the latest turn with a process
 	mu    sync.Mutex
 	usage Usage // summed; RetryAfter is the longest, Refused the last
 }
 
-// play runs the turn. A process that could not begin is replaced by one more: with the same session if its tools were
-// missing, in a new one if its session was not to be resumed. A process that has begun a tool is never replaced.
-func (e *episode) play(ctx context.Context) outcome {
+// play runs the turn, in the process that waits for it or, when a is nil, in a new one. A process that could not begin is
+// replaced: a waiting one by a new one on the same session, one without its tools likewise, and one whose session is not to
+// be resumed by one in a new session. A process that has begun a tool is never replaced.
+func (e *episode) play(ctx context.Context, a *agent) outcome {
+	e.agent = a
 	if turnText(e.run) == "" {
 		return outcome{state: store.RunSucceeded, reason: "empty"}
 	}
@@ -55,91 +61,144 @@ func (e *episode) play(ctx context.Context) outcome {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, e.cfg.RunTimeout, errRunTimeout)
 	defer cancel()
-	o := e.process(ctx, false)
-	if o.state != store.RunFailed || o.tools > 0 || ctx.Err() != nil {
-		return o
+	o := e.attempt(ctx, false)
+	if a != nil && e.again(ctx, o, slices.Contains([]string{reasonUntold, reasonNoTools, "crashed", "no_result", "door"}, o.reason)) {
+		o = e.attempt(ctx, false)
 	}
-	switch {
-	case o.reason == reasonNoTools:
-		e.event("run.again", e.run).Str("reason", o.reason).Send()
-		e.end()
-		return e.process(ctx, false)
-	case o.resumed && o.turns == 0 && (o.reason == reasonSessionGone || o.reason == "crashed" || o.reason == "failed"):
-		e.event("run.again", e.run).Str("reason", o.reason).Send()
-		e.end()
-		o = e.process(ctx, true)
+	if e.again(ctx, o, o.reason == reasonNoTools) {
+		return e.attempt(ctx, false)
+	}
+	if e.again(ctx, o, o.resumed && o.turns == 0 && slices.Contains([]string{reasonSessionGone, "crashed", "failed"}, o.reason)) {
+		o = e.attempt(ctx, true)
 		o.contextLost = true
-		return o
 	}
 	return o
 }
 
-// process runs the turn in one process. After a success only the doors are closed: the answer is committed before the
-// process has ended. In any other case everything is gone on return.
-func (e *episode) process(ctx context.Context, fresh bool) outcome {
-	d, shut, err := e.start(ctx, fresh)
-	if err != nil {
-		e.end()
-		if ctx.Err() != nil {
-			return ended(ctx)
-		}
-		e.cfg.Log.Error().Str("event", "run.not_started").Str("run", string(e.run.ID)).Err(err).Send()
-		return outcome{state: store.RunFailed, reason: "sandbox"}
+// again tells whether a failed turn begins once more, and leaves a line if it does.
+func (e *episode) again(ctx context.Context, o outcome, useful bool) bool {
+	if !useful || o.state != store.RunFailed || o.tools > 0 || ctx.Err() != nil {
+		return false
 	}
-	e.last = d
+	e.event("run.again", e.run).Str("reason", o.reason).Send()
+	return true
+}
+
+// attempt runs the turn in one process. After a success only the doors are closed: the answer is committed before anything
+// is done about the process. In any other case everything is gone on return.
+func (e *episode) attempt(ctx context.Context, fresh bool) outcome {
+	warm := e.agent != nil
+	if !warm {
+		a, err := e.startAgent(ctx, e.run, e.spaces, fresh)
+		if err != nil {
+			if ctx.Err() != nil {
+				return ended(ctx)
+			}
+			e.cfg.Log.Error().Str("event", "run.not_started").Str("run", string(e.run.ID)).Err(err).Send()
+			return outcome{state: store.RunFailed, reason: "sandbox"}
+		}
+		a.openTools(e.run)
+		e.agent = a
+	}
+	a := e.agent
+	e.working(a, true)
+	defer e.working(a, false)
+	a.turns++
+	a.openRest(e.run, e.meter)
 	watched, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	shut.onFailure(func(err error) { stop(fmt.Errorf("%w: %w", errDoor, err)) })
+	a.doors.onFailure(func(err error) { stop(fmt.Errorf("%w: %w", errDoor, err)) })
 	if err := e.store.ChildStarted(ctx, e.run); err != nil {
 		stop(err)
 	}
-	o := e.judged(d.talk(watched))
-	success := o.state == store.RunSucceeded
-	if !success {
-		e.leftover(d.end(false)) // first the process, then its doors: a call under way ends as it will, and is recorded
+	unwatch := e.watchFiles(watched, stop)
+	e.last = a.dialogue(e.run, warm)
+	o := e.judged(e.last.talk(watched))
+	unwatch()
+	if o.state == store.RunSucceeded {
+		e.leftover(a.shut())
+		return o
 	}
-	e.leftover(shut.close())
-	if success {
-		e.ends = append(e.ends, func() error { return d.end(true) })
-	} else {
-		e.end()
+	e.leftover(a.end(false))
+	e.agent = nil
+	if o.reason == reasonDisk {
+		e.trim(a.ws)
 	}
 	return o
 }
 
-// start makes the workspace and starts a process with its doors open.
-func (e *episode) start(ctx context.Context, fresh bool) (*dialogue, *doors, error) {
-	ws, err := e.spaces.open(e.run)
-	e.ends = append(e.ends, ws.remove)
-	if err != nil {
-		return nil, nil, err
-	}
-	token, err := e.cfg.MintToken(e.run)
-	if err != nil {
-		return nil, nil, fmt.Errorf("making the run token: %w", err)
-	}
-	if err := ws.writeMCPConfig(token); err != nil {
-		return nil, nil, err
-	}
-	key := store.RandomSecret("pk-")
-	c, err := e.callFor(e.run, ws, key, fresh)
-	if err != nil {
-		return nil, nil, err
-	}
-	p, err := e.box.Start(ctx, c.launch)
-	if err != nil {
-		return nil, nil, err
-	}
-	shut := e.serveDoors(ctx, p, key)
-	return startDialogue(e.Runner, e.run, p, c), shut, nil
+// watchFiles ends the run when its conversation's files get over their quota. The caller runs unwatch before anything else
+// is done with them.
+func (e *episode) watchFiles(ctx context.Context, stop context.CancelCauseFunc) (unwatch func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	ws := e.agent.ws
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		use, err := e.cfg.Quota.Watch(ctx, ws.work, ws.state)
+		if use.Over == "" && err == nil {
+			return
+		}
+		e.cfg.Log.Warn().Str("event", "run.files_over").Str("run", string(e.run.ID)).Str("over", string(use.Over)).
+			Int64("bytes", use.Bytes).Int64("files", use.Files).Err(err).Send()
+		stop(errDisk)
+	})
+	return func() { cancel(); watching.Wait() }
 }
 
-// end ends what is left of the episode's processes.
-func (e *episode) end() {
-	for i := len(e.ends) - 1; i >= 0; i-- {
-		e.leftover(e.ends[i]())
+// trim brings the conversation's files back under their quota, so that its next turn can work.
+func (e *episode) trim(ws workspace) {
+	ctx, cancel := context.WithTimeout(context.Background(), trimming)
+	defer cancel()
+	use, err := e.cfg.Quota.Trim(ctx, e.began, ws.work, ws.state)
+	e.leftover(err)
+	e.event("run.files_trimmed", e.run).Int64("bytes", use.Bytes).Int64("files", use.Files).Send()
+}
+
+// trimming is how long the conversation's next turn waits for that at most.
+const trimming = time.Minute
+
+// pickUp takes what the agent has put into its outbox. It is kept on the host, out of every agent's reach.
+func (e *episode) pickUp(ctx context.Context) {
+	if e.agent == nil {
+		return
 	}
-	e.ends = nil
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), picking)
+	defer cancel()
+	picked, err := e.out.Pick(ctx, string(e.run.ID), e.agent.ws.work)
+	e.leftover(err)
+	var bytes int64
+	refused := 0
+	for _, p := range picked {
+		bytes += p.Size
+		if p.Err != nil {
+			refused++
+		}
+	}
+	if len(picked) > 0 {
+		e.event("run.outbox", e.run).Int("files", len(picked)-refused).Int("refused", refused).Int64("bytes", bytes).Send()
+	}
+}
+
+// picking bounds what a full outbox may cost its conversation in time.
+const picking = 20 * time.Second
+
+// working notes whose memory counts as an agent's at work.
+func (r *Runner) working(a *agent, is bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if is {
+		r.agents[a] = true
+	} else {
+		delete(r.agents, a)
+	}
+}
+
+// end lets the process of an ended run go, if it is there.
+func (e *episode) end() {
+	if e.agent != nil {
+		e.leftover(e.agent.end(true))
+		e.agent = nil
+	}
 }
 
 // leftover logs what could not be ended properly; there is nobody to return it to who could do more.
@@ -147,72 +206,6 @@ func (e *episode) leftover(err error) {
 	if err != nil {
 		e.cfg.Log.Error().Str("event", "run.leftover").Str("run", string(e.run.ID)).Err(err).Send()
 	}
-}
-
-// doors are those of one process, being served.
-type doors struct {
-	cancel context.CancelFunc
-	served sync.WaitGroup
-	mu     sync.Mutex
-	errs   []error
-	failed func(error)
-}
-
-// serveDoors serves them until close, whatever becomes of ctx: calls under way when a run is cancelled still have to be
-// recorded.
-func (e *episode) serveDoors(ctx context.Context, p *Process, key store.Secret) *doors {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	s := &doors{cancel: cancel}
-	s.served.Go(func() { s.note(ctx, p, e.cfg.ServeTools(ctx, e.run, p.Doors[doorTools])) })
-	s.served.Go(func() {
-		s.note(ctx, p, e.cfg.ServeModel(ctx, ModelDoor{Run: e.run, Key: key, Search: e.canSearch(), Budget: e.cfg.Budget, Meter: e.meter}, p.Doors[doorModel]))
-	})
-	if l := p.Doors[doorWeb]; l != nil {
-		s.served.Go(func() { s.note(ctx, p, e.cfg.ServeWeb(ctx, e.run, l)) })
-	}
-	return s
-}
-
-// note keeps the error of a door. One that ends before it was told to, or before its process, has failed in any case.
-func (s *doors) note(ctx context.Context, p *Process, err error) {
-	over := ctx.Err() != nil
-	select {
-	case <-p.Done():
-		over = true // and has taken its listeners along
-	default:
-	}
-	switch {
-	case err == nil && !over:
-		err = errors.New("door closed by itself")
-	case errors.Is(err, net.ErrClosed) && over:
-		err = nil
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err != nil {
-		s.errs = append(s.errs, err)
-		if s.failed != nil {
-			s.failed(err)
-		}
-	}
-}
-
-// onFailure tells f of a door that fails, or has failed.
-func (s *doors) onFailure(f func(error)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.failed = f
-	if len(s.errs) > 0 {
-		f(s.errs[0])
-	}
-}
-
-func (s *doors) close() error {
-	s.cancel()
-	s.served.Wait()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return errors.Join(s.errs...)
 }
 
 // meter adds one request to the model.

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -77,6 +78,9 @@ func newOffice(t *testing.T, script string, change func(*runner.Config)) *office
 		},
 		Notice: func(r store.Run, key string, args map[string]string) store.Draft {
 			return store.Draft{Company: r.Principal.Company, Conversation: r.Conversation, Chat: r.Chat, Kind: store.DraftNotice, Notice: key, Args: args}
+		},
+		Waiting: func(w store.WaitingTurn, c store.ConversationID, ahead int) store.Draft {
+			return store.Draft{Chat: w.Chat, Kind: store.DraftNotice, Notice: "queue.position", Args: map[string]string{"ahead": strconv.Itoa(ahead)}}
 		},
 		IdleTimeout: patience, ToolTimeout: patience, KillGrace: 500 * time.Millisecond, ExitGrace: 500 * time.Millisecond,
 		InterruptGrace: 5 * time.Second, Log: zerolog.New(o.log),

@@ -101,8 +101,9 @@ type message struct {
 }
 
 type response struct {
-	Subtype string `json:"subtype"`
-	Request string `json:"request_id"`
+	Subtype string          `json:"subtype"`
+	Request string          `json:"request_id"`
+	Body    json.RawMessage `json:"response"`
 }
 
 // block is one content block of a message.

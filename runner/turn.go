@@ -1,33 +1,21 @@
 package runner
 
 import (
-	"bufio"
 	"context"
 	"errors"
-	"io"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"pilder/store"
 )
 
-// dialogue is the talk with one process of the CLI: from its start to its result.
+// dialogue is one turn's talk with a process of the CLI: from the person's text to the result.
 type dialogue struct {
-	*Runner
+	*agent
 	run  store.Run
-	p    *Process
-	call call
+	warm bool // the process was there before the turn
 
-	events  chan event
-	quit    chan struct{} // closed when nobody takes events any more; the reader then only drains
-	readers sync.WaitGroup
-	skipped atomic.Int64 // lines too long
-	garbage atomic.Int64 // lines that are not events
-	stderr  tail
-
-	began     time.Time // when the process was started
+	began     time.Time // when the turn began
 	ready     time.Time // when its init line came
 	firstText time.Time
 	known     map[string]bool     // names of the tools there are
@@ -42,86 +30,59 @@ type openTool struct {
 	since time.Time
 }
 
-// tail keeps the last bytes written to it.
-type tail struct {
-	mu   sync.Mutex
-	text []byte
+func (a *agent) dialogue(run store.Run, warm bool) *dialogue {
+	return &dialogue{agent: a, run: run, warm: warm, began: a.cfg.Now(), known: map[string]bool{}, open: map[string]openTool{}}
 }
 
-const tailKept = 4 << 10
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.text = append(t.text, p...)
-	if over := len(t.text) - tailKept; over > 0 {
-		t.text = append([]byte(nil), t.text[over:]...)
-	}
-	return len(p), nil
-}
-
-func (t *tail) len() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return len(t.text)
-}
-
-// startDialogue begins to read and write at once: a process whose output is not drained ends without a word.
-func startDialogue(r *Runner, run store.Run, p *Process, c call) *dialogue {
-	d := &dialogue{
-		Runner: r, run: run, p: p, call: c, began: r.cfg.Now(), open: map[string]openTool{}, known: map[string]bool{},
-		events: make(chan event), quit: make(chan struct{}),
-	}
-	d.readers.Go(func() { _, _ = io.Copy(&d.stderr, p.Stderr) }) // ends with the process
-	d.readers.Go(d.read)
-	d.readers.Go(func() { _, _ = p.Stdin.Write(c.input) }) // fails when the process ends first, which the reader sees
-	return d
-}
-
-// read passes events on until the process has closed its output.
-func (d *dialogue) read() {
-	defer close(d.events)
-	lines := lineReader{r: bufio.NewReaderSize(d.p.Stdout, 64<<10), max: d.cfg.MaxLine, skipped: &d.skipped}
-	for {
-		line, err := lines.next()
-		if err != nil {
-			return
-		}
-		e, ok := parse(line)
-		if !ok {
-			if len(line) > 0 {
-				d.garbage.Add(1)
-			}
-			continue
-		}
-		select {
-		case d.events <- e:
-		case <-d.quit:
-		}
-	}
-}
-
-// talk follows the process until it is known how the turn ended. It leaves the process as it is.
+// talk tells the process what the person wrote and follows it until it is known how the turn ended. It leaves the process
+// as it is.
 func (d *dialogue) talk(ctx context.Context) outcome {
-	defer close(d.quit)
+	events, deaf := d.listen()
+	defer deaf()
+	if err := d.tellTurn(); err != nil {
+		d.event("run.untold", d.run).Err(err).Send()
+		return *d.failure(reasonUntold)
+	}
 	idle := time.NewTimer(d.cfg.IdleTimeout) // from the start on
 	defer idle.Stop()
+	gate := time.NewTimer(d.cfg.WarmGate)
+	defer gate.Stop()
 	for {
 		select {
-		case e, ok := <-d.events:
-			if !ok {
-				return d.silentEnd()
-			}
+		case e := <-events:
 			if o := d.take(e); o != nil {
 				return *o
 			}
 			idle.Reset(d.allowance())
+		case <-d.ended:
+			return d.silentEnd()
+		case <-gate.C:
+			if d.warm && d.ready.IsZero() {
+				return *d.failure(reasonUntold)
+			}
 		case <-idle.C:
-			return d.interrupt(outcome{state: store.RunTimedOut, reason: "idle"})
+			return d.interrupt(events, outcome{state: store.RunTimedOut, reason: "idle"})
 		case <-ctx.Done():
-			return d.interrupt(ended(ctx))
+			if errors.Is(context.Cause(ctx), errDisk) {
+				return *d.closed(ended(ctx)) // each moment costs more
+			}
+			return d.interrupt(events, ended(ctx))
 		}
 	}
+}
+
+// tellTurn writes the turn, behind the introduction if the process has had none.
+func (d *dialogue) tellTurn() error {
+	text, err := d.turnLine(d.run, d.launch.mark, !d.warm)
+	if err == nil && !d.warm {
+		var hello []byte
+		hello, err = d.introduction(d.run, d.launch.mark)
+		text = append(hello, text...)
+	}
+	if err != nil {
+		return err
+	}
+	return d.tell(text)
 }
 
 // allowance is how long the process may be silent now.
@@ -137,6 +98,8 @@ func (d *dialogue) take(e event) *outcome {
 	switch {
 	case e.Type == "system" && e.Subtype == "init":
 		return d.begin(e)
+	case d.warm && d.ready.IsZero():
+		return nil // of the turn before: each begins with a line of its own
 	case e.Type == "control_response":
 		if e.Response.Request == requestInit && e.Response.Subtype != "success" {
 			return d.failure("cli_refused")
@@ -164,7 +127,7 @@ func (d *dialogue) begin(e event) *outcome {
 	for _, name := range e.Tools {
 		d.known[name] = true
 	}
-	d.event("run.init", d.run).Str("version", e.Version).Bool("connected", e.connected()).Bool("resumed", d.call.resumed).
+	d.event("run.init", d.run).Str("version", e.Version).Bool("connected", e.connected()).Bool("warm", d.warm).Bool("resumed", d.launch.resumed).
 		Int64("ms", d.ready.Sub(d.began).Milliseconds()).Send()
 	switch {
 	case d.cfg.CLIVersion != "" && e.Version != d.cfg.CLIVersion:
@@ -217,11 +180,22 @@ func (d *dialogue) result(e event) *outcome {
 		if strings.TrimSpace(o.answer) == "" {
 			o.answer = d.text // the answer may be in the assistant's event alone
 		}
+		o.answer, o.told = d.withoutMark(o.answer)
 		if strings.TrimSpace(o.answer) == "" {
 			o.reason = "empty"
 		}
 	}
 	return d.closed(o)
+}
+
+// withoutMark keeps the house's mark out of the chat: whoever knows it could write as the house in the next turn.
+func (d *dialogue) withoutMark(text string) (clean string, told bool) {
+	for _, part := range []string{"<pilder-" + d.launch.mark + ">", "</pilder-" + d.launch.mark + ">", d.launch.mark} {
+		if strings.Contains(text, part) {
+			text, told = strings.ReplaceAll(text, part, ""), true
+		}
+	}
+	return text, told
 }
 
 func (d *dialogue) failure(reason string) *outcome {
@@ -230,28 +204,25 @@ func (d *dialogue) failure(reason string) *outcome {
 
 // closed adds what the dialogue knows to an outcome.
 func (d *dialogue) closed(o outcome) *outcome {
-	o.tools, o.resumed = d.tools, d.call.resumed
+	o.tools, o.resumed = d.tools, d.launch.resumed
 	if o.state == store.RunSucceeded || o.tools > 0 || o.turns > 0 {
-		o.session = d.call.session // what was done is in its transcript, and is resumed
+		o.session = d.launch.session // what was done is in its transcript, and is resumed
 	}
 	return &o
 }
 
 // interrupt asks the CLI to break off, so that its transcript is whole, and waits a moment for its word. A result that
 // comes meanwhile is an answer all the same.
-func (d *dialogue) interrupt(o outcome) outcome {
-	d.readers.Go(func() {
-		_, _ = d.p.Stdin.WriteString(`{"type":"control_request","request_id":"` + requestStop + `","request":{"subtype":"interrupt"}}` + "\n")
-	})
+func (d *dialogue) interrupt(events <-chan event, o outcome) outcome {
+	_ = d.tell([]byte(`{"type":"control_request","request_id":"` + requestStop + `","request":{"subtype":"interrupt"}}` + "\n")) // one that does not read is ended soon
 	grace := time.NewTimer(d.cfg.InterruptGrace)
 	defer grace.Stop()
 	for {
 		select {
-		case e, ok := <-d.events:
-			if !ok {
-				return *d.closed(o)
-			}
-			if e.Type != "result" {
+		case <-d.ended:
+			return *d.closed(o)
+		case e := <-events:
+			if e.Type != "result" || d.warm && d.ready.IsZero() {
 				_ = d.take(e) // for what it tells of tools
 				continue
 			}
@@ -283,44 +254,11 @@ func (d *dialogue) silentEnd() outcome {
 	return *d.failure(reason)
 }
 
-// end lets the process go: the end of its input, then SIGTERM, then SIGKILL for everything inside. politely is for a
-// process whose turn has ended.
-func (d *dialogue) end(politely bool) error {
-	_ = d.p.Stdin.Close() // also ends a writer that hangs on a full socket
-	waits := []struct {
-		before func() error
-		wait   time.Duration
-	}{{func() error { return nil }, d.cfg.ExitGrace}, {d.p.Terminate, d.cfg.KillGrace}}
-	if !politely {
-		waits = waits[1:]
-	}
-	for _, w := range waits {
-		_ = w.before() // a process that is gone is what is wanted
-		if d.gone(w.wait) {
-			break
-		}
-	}
-	// What has closed its streams and not ended is killed here.
-	err := d.p.Close()
-	d.readers.Wait()
-	return err
-}
-
-func (d *dialogue) gone(wait time.Duration) bool {
-	t := time.NewTimer(wait)
-	defer t.Stop()
-	select {
-	case <-d.p.Done():
-		return true
-	case <-t.C:
-		return false
-	}
-}
-
 // Causes of a run's end that are not its person's wish.
 var (
 	errRunTimeout = errors.New("run took too long")
 	errDoor       = errors.New("a door failed")
+	errDisk       = errors.New("the conversation's files are over their quota")
 )
 
 // ended is the outcome of a run whose context has ended.
@@ -330,6 +268,8 @@ func ended(ctx context.Context) outcome {
 		return outcome{state: store.RunCancelled, reason: "cancelled"}
 	case errors.Is(cause, errRunTimeout):
 		return outcome{state: store.RunTimedOut, reason: "time"}
+	case errors.Is(cause, errDisk):
+		return outcome{state: store.RunFailed, reason: reasonDisk}
 	case errors.Is(cause, errDoor):
 		return outcome{state: store.RunFailed, reason: "door"}
 	case errors.Is(cause, store.ErrLost):

@@ -47,6 +47,16 @@ type Config struct {
 	// InterruptGrace is the wait for the CLI to answer an interrupt, ExitGrace for it to end by itself after the end of its
 	// input, KillGrace for it to end after SIGTERM. Defaults 2 s, 10 s, 5 s.
 	InterruptGrace, ExitGrace, KillGrace time.Duration
+	// QueuePatience is the wait after which a person hears that others are before them. Default 2 s.
+	QueuePatience time.Duration
+	// Memory is what all agents together may use before further turns wait, bytes. Default: three quarters of the machine's.
+	Memory int64
+	// WarmMax bounds the processes kept waiting for their conversation's next turn, and WarmIdle how long they wait. 0: none
+	// are kept. WarmIdle is 10 min by default, and less where a run of RunTimeout would outlive the token prepared for it.
+	WarmMax  int
+	WarmIdle time.Duration
+	// WarmGate is the wait for a process that waited to take its turn up, before a new one does. Default 5 s.
+	WarmGate time.Duration
 	// Drain is how long running turns may take to end when the process stops. Default 20 s.
 	Drain time.Duration
 	// MaxLine bounds one line of the CLI's output, bytes; a longer one is read past. Default 64 MiB.
@@ -66,6 +76,8 @@ type Config struct {
 	// Answer and Notice word what the person reads: the agent's answer, and a sentence of the house by its key.
 	Answer func(run store.Run, markdown string) store.Draft
 	Notice func(run store.Run, key string, args map[string]string) store.Draft
+	// Waiting words what a person reads whose turn has to wait for others. Required.
+	Waiting func(w store.WaitingTurn, c store.ConversationID, ahead int) store.Draft
 	// AppName tells an app's display name. Default: its slug.
 	AppName func(slug, lang string) string
 
@@ -111,19 +123,30 @@ type Runner struct {
 	cfg   Config
 	store *store.Store
 	box   *Sandbox
+	gate  *gate
+	pool  *pool
+	out   Outbox
 
-	mu   sync.Mutex
-	busy map[store.ConversationID]chan struct{} // closed when the conversation's process is gone
+	mu     sync.Mutex
+	busy   map[store.ConversationID]chan struct{} // closed when nobody has the conversation any more
+	agents map[*agent]bool                        // at work
 }
 
 // New checks the configuration and makes the folders. It starts nothing.
 func New(cfg Config, s *store.Store, box *Sandbox) (*Runner, error) {
-	if cfg.MintToken == nil || cfg.ServeTools == nil || cfg.ServeModel == nil || cfg.Answer == nil || cfg.Notice == nil {
+	if cfg.MintToken == nil || cfg.ServeTools == nil || cfg.ServeModel == nil || cfg.Answer == nil || cfg.Notice == nil || cfg.Waiting == nil {
 		return nil, errors.New("runner config: a function is missing")
 	}
 	cfg.setDefaults()
 	if cfg.RunTimeout > 50*time.Minute {
 		return nil, fmt.Errorf("runner config: a run of %s would outlive its token", cfg.RunTimeout)
+	}
+	cfg.WarmIdle = min(cfg.WarmIdle, time.Hour-lifeSpare-cfg.RunTimeout) // so would one prepared too long before
+	if cfg.Memory == 0 {
+		var err error
+		if cfg.Memory, err = machineMemory(); err != nil {
+			return nil, err
+		}
 	}
 	if err := os.MkdirAll(cfg.Data, 0o700); err != nil {
 		return nil, fmt.Errorf("making the data folder: %w", err)
@@ -138,7 +161,13 @@ func New(cfg Config, s *store.Store, box *Sandbox) (*Runner, error) {
 		}
 		*path = real
 	}
-	return &Runner{cfg: cfg, store: s, box: box, busy: map[store.ConversationID]chan struct{}{}}, nil
+	r := &Runner{
+		out: Outbox{Dir: filepath.Join(cfg.Data, "outbox")},
+		cfg: cfg, store: s, box: box, busy: map[store.ConversationID]chan struct{}{}, agents: map[*agent]bool{},
+		pool: &pool{max: cfg.WarmMax, parked: map[store.ConversationID]*agent{}},
+	}
+	r.gate = newGate(cfg.MaxRuns, r.fits)
+	return r, nil
 }
 
 func (cfg *Config) setDefaults() {
@@ -148,7 +177,7 @@ func (cfg *Config) setDefaults() {
 	}{
 		{&cfg.RunTimeout, 15 * time.Minute}, {&cfg.IdleTimeout, 3 * time.Minute}, {&cfg.ToolTimeout, 6 * time.Minute},
 		{&cfg.InterruptGrace, 2 * time.Second}, {&cfg.ExitGrace, 10 * time.Second}, {&cfg.KillGrace, 5 * time.Second},
-		{&cfg.Drain, 20 * time.Second},
+		{&cfg.Drain, 20 * time.Second}, {&cfg.QueuePatience, 2 * time.Second}, {&cfg.WarmIdle, 10 * time.Minute}, {&cfg.WarmGate, 5 * time.Second},
 	} {
 		if *d.field == 0 {
 			*d.field = d.value
@@ -198,7 +227,18 @@ func (r *Runner) Run(ctx context.Context) error {
 		return fmt.Errorf("starting the runner: %w", err)
 	}
 	defer spaces.close()
-	err = r.store.ServeTurns(ctx, r.cfg.MaxRuns, r.cfg.Drain, func(ctx context.Context, t store.Turn) error {
+	if err := r.out.Tidy(ctx, r.cfg.Now().Add(-outboxKept)); err != nil && ctx.Err() == nil {
+		r.cfg.Log.Error().Str("event", "outbox.not_tidied").Err(err).Send()
+	}
+	greeting, stop := context.WithCancel(ctx)
+	var greeters sync.WaitGroup
+	if r.pool.max > 0 && !r.box.Unsandboxed() {
+		greeters.Go(func() { r.greet(greeting, spaces) })
+	}
+	defer r.letGo()
+	defer greeters.Wait()
+	defer stop()
+	err = r.store.ServeTurns(ctx, r.cfg.MaxRuns+waitingTurns, r.cfg.Drain, func(ctx context.Context, t store.Turn) error {
 		return r.take(ctx, t, spaces)
 	})
 	if err != nil {
@@ -207,24 +247,54 @@ func (r *Runner) Run(ctx context.Context) error {
 	return nil
 }
 
+// outboxKept is how long a picked file stays.
+const outboxKept = 7 * 24 * time.Hour
+
+// waitingTurns bounds the turns that wait at the gate; further ones wait in the queue, in the order they came.
+const waitingTurns = 1000
+
+// letGo ends the processes that wait.
+func (r *Runner) letGo() {
+	for _, c := range r.pool.conversations() {
+		if a := r.pool.take(c); a != nil {
+			r.retire(context.Background(), a, "stopping")
+		}
+	}
+	r.pool.leave.Wait()
+}
+
 // take makes one run of one conversation's turn. An answer is committed as soon as there is one; the process may need a
-// moment longer to end, and until then the conversation's next turn waits here: two processes on one session lose a turn.
+// moment longer to end or to get ready for the next turn, and until then that turn waits here: two processes on one session
+// lose a turn.
 func (r *Runner) take(ctx context.Context, t store.Turn, spaces *workspaces) error {
 	free, err := r.occupy(ctx, t.Conversation)
 	if err != nil {
 		return err
 	}
+	defer free()
+	leave, err := r.admit(ctx, t)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	a := r.claim(ctx, &t)
 	run, ok, err := r.store.StartRun(ctx, t)
+	if a != nil && (err != nil || !ok || run.ID != a.prepared.ID) {
+		r.retire(ctx, a, "not for this turn")
+		a = nil
+	}
 	if err != nil || !ok {
-		free()
 		return err
 	}
 	e := &episode{Runner: r, run: run, began: r.cfg.Now(), spaces: spaces}
-	r.event("run.started", run).Int("messages", len(run.Messages)).Int("attempt", run.Attempt).Bool("unsandboxed", r.box.Unsandboxed()).Send()
-	o := e.play(ctx)
+	r.event("run.started", run).Int("messages", len(run.Messages)).Int("attempt", run.Attempt).Bool("warm", a != nil).
+		Bool("unsandboxed", r.box.Unsandboxed()).Send()
+	o := e.play(ctx, a)
 	err = r.finish(ctx, t, e, o)
-	e.end()
-	free()
+	e.pickUp(ctx)
+	if err != nil || o.state != store.RunSucceeded || o.told || e.agent == nil || !r.keep(ctx, e.agent, run.Member.ID) {
+		e.end()
+	}
 	return err
 }
 
@@ -245,29 +315,42 @@ func (r *Runner) finish(ctx context.Context, t store.Turn, e *episode, o outcome
 	}
 }
 
-// occupy waits until no process of the conversation is left in this runner, and gives what says that the next has ended.
+// occupy waits until nobody has the conversation, and takes it: whoever has it may start and end its processes.
 func (r *Runner) occupy(ctx context.Context, c store.ConversationID) (free func(), err error) {
 	for {
+		free, ok := r.tryOccupy(c)
+		if ok {
+			return free, nil
+		}
 		r.mu.Lock()
 		before := r.busy[c]
-		if before == nil {
-			mine := make(chan struct{})
-			r.busy[c] = mine
-			r.mu.Unlock()
-			return func() {
-				r.mu.Lock()
-				delete(r.busy, c)
-				r.mu.Unlock()
-				close(mine)
-			}, nil
-		}
 		r.mu.Unlock()
+		if before == nil {
+			continue
+		}
 		select {
 		case <-before:
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
 	}
+}
+
+// tryOccupy takes the conversation if nobody has it.
+func (r *Runner) tryOccupy(c store.ConversationID) (free func(), ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.busy[c] != nil {
+		return nil, false
+	}
+	mine := make(chan struct{})
+	r.busy[c] = mine
+	return func() {
+		r.mu.Lock()
+		delete(r.busy, c)
+		r.mu.Unlock()
+		close(mine)
+	}, true
 }
 
 // event begins a log line about a run.

@@ -122,19 +122,26 @@ const mcpConfigName = "mcp-config.json"
 // toolTimeout is the CLI's limit for one call of a tool, milliseconds. It is a hard wall clock (CLI 2.1.332, measured).
 const toolTimeout = 90000
 
-// writeMCPConfig names exactly one server, however many apps a person has. It holds the run token, and is the only file
-// that does.
-func (ws workspace) writeMCPConfig(token store.Secret) error {
-	type server struct {
-		Type    string            `json:"type"`
-		URL     string            `json:"url"`
-		Headers map[string]string `json:"headers"`
-		Timeout int               `json:"timeout"`
-	}
-	text, err := json.Marshal(map[string]map[string]server{"mcpServers": {serverName: {
+// mcpServerEntry is how the CLI is told of a server, in a file or over its control channel.
+type mcpServerEntry struct {
+	Type    string            `json:"type"`
+	URL     string            `json:"url"`
+	Headers map[string]string `json:"headers"`
+	Timeout int               `json:"timeout"`
+}
+
+// servers names exactly one server, however many apps a person has.
+func servers(token store.Secret) map[string]mcpServerEntry {
+	return map[string]mcpServerEntry{serverName: {
 		Type: "http", URL: fmt.Sprintf("http://127.0.0.1:%d/mcp", portTools),
 		Headers: map[string]string{"Authorization": "Bearer " + token.Reveal()}, Timeout: toolTimeout,
-	}}})
+	}}
+}
+
+// writeMCPConfig writes the one file that holds the run token. A process that takes further turns gets their tokens over
+// its control channel.
+func (ws workspace) writeMCPConfig(token store.Secret) error {
+	text, err := json.Marshal(map[string]map[string]mcpServerEntry{"mcpServers": servers(token)})
 	if err != nil {
 		return err
 	}

@@ -56,6 +56,9 @@ type Config struct {
 	RunnerRunTimeout   time.Duration // wall clock of a run, default 15m; at most 50m, well under the token's hour
 	RunnerBudgetTokens int64         // what a run may spend, cache reads aside, default 3000000; 0: no bound
 	RunnerBudgetUSD    float64       // the same in US dollars, default 5
+	RunnerMemory       int64         // of all agents together, bytes; 0: three quarters of the machine's
+	RunnerWarmMax      int           // processes kept waiting between two turns, default 4; 0: none
+	RunnerWarmIdle     time.Duration // how long they wait, default 10m
 
 	RunnerClaudePath string // the pinned CLI; default .tools/claude-code/VERSION/claude
 	AgentHome        string // folder; empty: the embedded one
@@ -108,14 +111,15 @@ func keys() map[string]any {
 		"web.search":              false,
 		"log.level":               "info",
 		"log.format":              "json",
-		"runner.warm.max":         0,
-		"runner.warm.idle":        "0s",
+		"runner.memory":           "",
+		"runner.warm.max":         4,
+		"runner.warm.idle":        "10m",
 		"metrics.listen":          "",
 	}
 }
 
 // reserved are promised keys whose room is not built yet. They are accepted, and setting one says so at start.
-var reserved = []string{"runner.warm.max", "runner.warm.idle", "metrics.listen"}
+var reserved = []string{"metrics.listen"}
 
 // elsewhere are environment variables with our prefix that are no configuration.
 var elsewhere = []string{"PILDER_CONFIG", "PILDER_PG_BIN", "PILDER_TEST_PG_URL", "PILDER_NO_CLI"}
@@ -221,6 +225,9 @@ func settle(v *viper.Viper, base string) (Config, error) {
 		RunnerRunTimeout:     v.GetDuration("runner.run_timeout"),
 		RunnerBudgetTokens:   v.GetInt64("runner.budget.tokens"),
 		RunnerBudgetUSD:      v.GetFloat64("runner.budget.usd"),
+		RunnerMemory:         memoryOf(v.GetString("runner.memory")),
+		RunnerWarmMax:        v.GetInt("runner.warm.max"),
+		RunnerWarmIdle:       v.GetDuration("runner.warm.idle"),
 		RunnerClaudePath:     v.GetString("runner.claude_path"),
 		AgentHome:            v.GetString("agent_home"),
 		WebAllow:             v.GetStringSlice("web.allow"),
@@ -262,6 +269,14 @@ func settle(v *viper.Viper, base string) (Config, error) {
 		c.ModelAllowed = familyOf(c.ModelName)
 	}
 	return c, c.check()
+}
+
+// memoryOf reads a size that may be left out.
+func memoryOf(text string) int64 {
+	if text == "" {
+		return 0
+	}
+	return max(1, bytesOf(text)) // what is no size is too small
 }
 
 // bytesOf reads a size: a whole number of bytes, or of KiB, MiB or GiB. Anything else is 0, which check refuses.
@@ -327,6 +342,12 @@ func (c Config) check() error {
 		return fmt.Errorf("runner.budget.tokens must not be negative (0: no bound), not %d", c.RunnerBudgetTokens)
 	case !(c.RunnerBudgetUSD >= 0):
 		return fmt.Errorf("runner.budget.usd must not be negative (0: no bound), not %g", c.RunnerBudgetUSD)
+	case c.RunnerMemory != 0 && c.RunnerMemory < 1<<30:
+		return errors.New("runner.memory must be 1GiB at least, written like 6GiB, or empty")
+	case c.RunnerWarmMax < 0 || c.RunnerWarmMax > 1000:
+		return fmt.Errorf("runner.warm.max must be 0 to 1000, not %d", c.RunnerWarmMax)
+	case c.RunnerWarmIdle < time.Second || c.RunnerWarmIdle > 45*time.Minute:
+		return fmt.Errorf("runner.warm.idle must be 1s to 45m, not %s", c.RunnerWarmIdle)
 	case !slices.Contains([]string{"bwrap", "none"}, c.SandboxMode):
 		return fmt.Errorf("sandbox.mode must be bwrap or none, not %q", c.SandboxMode)
 	case !slices.Contains([]string{"A", "B", "C"}, c.SandboxRequire):

@@ -55,7 +55,7 @@ func TestMistakesInTheConfigurationNameTheirKey(t *testing.T) {
 // TestTheEnvironmentWins also shows that our own variable goes before the borrowed name.
 func TestTheEnvironmentWins(t *testing.T) {
 	cfg, err := LoadConfig(write(t, "model:\n  key: file\n  name: opus\nrunner:\n  run_timeout: 5m\n"),
-		[]string{"ANTHROPIC_API_KEY=borrowed", "PILDER_MODEL_KEY=ours", "PILDER_RUNNER_WARM_MAX=3", "HOME=/nowhere", "PILDER_STORE_URL="})
+		[]string{"ANTHROPIC_API_KEY=borrowed", "PILDER_MODEL_KEY=ours", "PILDER_METRICS_LISTEN=127.0.0.1:9", "HOME=/nowhere", "PILDER_STORE_URL="})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestTheEnvironmentWins(t *testing.T) {
 	if cfg.ModelName != "opus" || cfg.RunnerRunTimeout != 5*time.Minute || !strings.HasSuffix(cfg.StoreURL, "/.pilder/pilder.db") {
 		t.Errorf("got %q, %s, %q", cfg.ModelName, cfg.RunnerRunTimeout, cfg.StoreURL)
 	}
-	if strings.Join(cfg.Reserved, " ") != "runner.warm.max" {
+	if strings.Join(cfg.Reserved, " ") != "metrics.listen" {
 		t.Errorf("reserved keys: %q", cfg.Reserved)
 	}
 }

@@ -169,12 +169,13 @@ func (h *house) buildRunner(ctx context.Context) error {
 	h.runner, err = runner.New(runner.Config{
 		Data: h.cfg.Data, CLI: claudePath(h.cfg), CLIVersion: configs.CLI().Version, AgentHome: agentHome,
 		ManagedSettings: configs.ManagedSettings(), Model: h.cfg.ModelName,
-		MaxRuns: h.cfg.RunnerMaxRuns, RunTimeout: h.cfg.RunnerRunTimeout,
+		MaxRuns: h.cfg.RunnerMaxRuns, RunTimeout: h.cfg.RunnerRunTimeout, Memory: h.cfg.RunnerMemory,
+		WarmMax: h.cfg.RunnerWarmMax, WarmIdle: h.cfg.RunnerWarmIdle,
 		Quota:     runner.Quota{Bytes: h.cfg.RunnerQuotaBytes, Files: h.cfg.RunnerQuotaFiles},
 		Budget:    runner.Budget{Tokens: h.cfg.RunnerBudgetTokens, CostUSD: h.cfg.RunnerBudgetUSD},
 		MintToken: h.gateway.MintToken, ServeTools: h.gateway.ServeRun, ServeModel: h.serveModel,
 		ServeWeb: serveWeb, WebNames: h.cfg.WebAllow, Search: h.cfg.WebSearch,
-		Answer: bot.Answer, Notice: bot.RunNotice, AppName: h.appName,
+		Answer: bot.Answer, Notice: bot.RunNotice, Waiting: waitingNotice, AppName: h.appName,
 		Log: h.log,
 	}, h.store, box)
 	if err != nil {
@@ -216,6 +217,11 @@ func (h *house) webDoor() (func(context.Context, store.Run, net.Listener) error,
 			return err
 		}}, l)
 	}, nil
+}
+
+// waitingNotice tells a person how many are before them.
+func waitingNotice(w store.WaitingTurn, c store.ConversationID, ahead int) store.Draft {
+	return bot.WaitingNotice(w.Member, w.Chat, c, ahead)
 }
 
 // appName is an app as people know it.
