@@ -79,17 +79,17 @@ func (d *Doors) passError(w http.ResponseWriter, resp *http.Response, p Process)
 // stream copies an answer, flushing each piece, so that the first word is seen when it is said. The meter reads along.
 func stream(w http.ResponseWriter, from io.Reader, m *meter, key *watch) error {
 	flush := http.NewResponseController(w)
+	if err := flush.Flush(); err != nil { // the headers: that the model answers is worth knowing
+		return err
+	}
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buf)
 		if n > 0 {
 			m.read(buf[:n])
 			piece, kerr := key.pass(buf[:n])
-			if kerr != nil {
-				return kerr
-			}
-			if werr := write(w, flush, piece); werr != nil {
-				return werr
+			if werr := write(w, flush, piece); werr != nil || kerr != nil {
+				return errors.Join(kerr, werr)
 			}
 		}
 		if errors.Is(err, io.EOF) {
@@ -119,10 +119,11 @@ type watch struct {
 	held   []byte
 }
 
+// pass returns what may go on; with an error, what came before the secret.
 func (g *watch) pass(piece []byte) ([]byte, error) {
 	all := append(g.held, piece...)
-	if bytes.Contains(all, g.secret) {
-		return nil, errEcho
+	if before, _, found := bytes.Cut(all, g.secret); found {
+		return before, errEcho
 	}
 	keep := min(len(all), len(g.secret)-1)
 	for !bytes.HasPrefix(g.secret, all[len(all)-keep:]) {
