@@ -223,6 +223,8 @@ cat /run/pilder/mcp-config.json 2>/dev/null && echo "read the token"
 kill -0 $pid 2>/dev/null && echo "may signal"
 (exec 3<>/dev/tcp/127.0.0.1/7000) 2>/dev/null && echo "reached the tools"
 (exec 3<>/dev/tcp/127.0.0.1/7001) 2>/dev/null && echo "reached the model"
+(exec 3<>/dev/tcp/127.0.0.1/7002) 2>/dev/null && echo "somebody at the web door"
+HTTPS_PROXY=http://127.0.0.1:7002 https_proxy=http://127.0.0.1:7002 curl -sk --max-time 5 https://example.com/ && echo "reached the web"
 ls /state 2>/dev/null | grep -q . && echo "listed the state"
 cd /work && git init -q . && echo x >f && git add f && echo "git works"; id -u`
 	o, _ := realOffice(t, bash("look around", look))

@@ -27,7 +27,7 @@ const (
 
 // shell runs the CLI's shell commands: the command line is its only argument. It fences itself in, drops the variables that
 // belong to the CLI alone and becomes bash. What a command starts cannot read the CLI's secrets, state or memory, signal
-// it, or knock at its doors. A fence that this kernel should have and that does not stand is a command that does not run.
+// it, or knock at its other doors. A fence that this kernel should have and that does not stand is a command that does not run.
 func shell(args []string) int {
 	if len(args) != 1 {
 		fmt.Fprintln(os.Stderr, shellName+": expected one command line")
@@ -61,7 +61,8 @@ func landlockABI() int {
 	return int(abi)
 }
 
-// fenceIn puts the calling thread into a domain of its own. No connection is allowed at all: the web door is not there.
+// fenceIn puts the calling thread into a domain of its own. Of the doors only the web's may be knocked at; where it is not
+// served nobody answers there.
 func fenceIn(abi int) error {
 	if abi < 1 {
 		return nil
@@ -89,6 +90,11 @@ func fenceIn(abi int) error {
 	defer unix.Close(int(fd))
 	for _, r := range fenceRules() {
 		if err := allow(int(fd), r.path, r.access&attr.Handled_access_fs); err != nil {
+			return err
+		}
+	}
+	if abi >= 4 {
+		if err := allowPort(int(fd), portWeb); err != nil {
 			return err
 		}
 	}
@@ -133,6 +139,17 @@ func allow(ruleset int, path string, access uint64) error {
 	_, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(ruleset), unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&attr)), 0, 0, 0)
 	if errno != 0 {
 		return fmt.Errorf("fencing %s: %w", path, errno)
+	}
+	return nil
+}
+
+// allowPort adds a rule for connections to a port (landlock_net_port_attr of linux/landlock.h, which x/sys has not).
+func allowPort(ruleset int, port uint64) error {
+	const ruleNetPort = 2
+	attr := struct{ access, port uint64 }{unix.LANDLOCK_ACCESS_NET_CONNECT_TCP, port}
+	_, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(ruleset), ruleNetPort, uintptr(unsafe.Pointer(&attr)), 0, 0, 0)
+	if errno != 0 {
+		return fmt.Errorf("leaving port %d out of the fence: %w", port, errno)
 	}
 	return nil
 }
