@@ -31,7 +31,8 @@ type houseOptions struct {
 	role              string       // all (also ""), bot, worker or gateway
 	public            net.Listener // of the public HTTP server; nil: none
 	acceptUnsandboxed bool
-	web               egress.Config // of the web door: all but its list and its log. The zero value is right
+	web               egress.Config        // of the web door: all but its list and its log. The zero value is right
+	runner            func(*runner.Config) // has the last word on it; nil: none
 }
 
 // house is one running pilder: every part, joined.
@@ -166,7 +167,7 @@ func (h *house) buildRunner(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	h.runner, err = runner.New(runner.Config{
+	run := runner.Config{
 		Data: h.cfg.Data, CLI: claudePath(h.cfg), CLIVersion: configs.CLI().Version, AgentHome: agentHome,
 		ManagedSettings: configs.ManagedSettings(), Model: h.cfg.ModelName,
 		MaxRuns: h.cfg.RunnerMaxRuns, RunTimeout: h.cfg.RunnerRunTimeout, Memory: h.cfg.RunnerMemory,
@@ -177,7 +178,11 @@ func (h *house) buildRunner(ctx context.Context) error {
 		ServeWeb: serveWeb, WebNames: h.cfg.WebAllow, Search: h.cfg.WebSearch,
 		Answer: bot.Answer, Notice: bot.RunNotice, Waiting: waitingNotice, AppName: h.appName,
 		Log: h.log,
-	}, h.store, box)
+	}
+	if h.options.runner != nil {
+		h.options.runner(&run)
+	}
+	h.runner, err = runner.New(run, h.store, box)
 	if err != nil {
 		return machineError("%w", err)
 	}

@@ -46,6 +46,12 @@ func (p *page) Write(line []byte) (int, error) {
 	return p.text.Write(line)
 }
 
+func (p *page) String() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text.String()
+}
+
 // quiet keeps the machine's own settings out of a test's commands.
 func quiet(t *testing.T) {
 	t.Helper()
