@@ -109,7 +109,7 @@ func TestAGuessRefusesNobody(t *testing.T) {
 		n := now.Add(1)
 		defer now.Add(-1)
 		most.Store(max(most.Load(), n)) // only written alone, unless the test fails
-		says(`{"output_tokens":1}`)(w, r)
+		says(`{"input_tokens":0,"output_tokens":1}`)(w, r)
 	}, withBudget(model.Budget{Tokens: 150})) // a request may come to 100 and its body
 	var all sync.WaitGroup
 	for range 20 {
