@@ -18,7 +18,8 @@ demo: .setup-run ## start the demo even if a token is configured
 build: $(BIN) ## build bin/pilder
 $(BIN): $(SOURCES)
 	@deploy/setup.sh build
-	go build -trimpath -o $@ ./cmd/pilder
+	@CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o cmd/pilder/inside.bin ./cmd/inside
+	go build -trimpath -tags embedded -o $@ ./cmd/pilder
 
 test: .setup-test check ## run everything: checks, unit tests on both databases, race detector, e2e with the real CLI
 	@deploy/test.sh ./...
@@ -40,7 +41,7 @@ vuln: ## look for known vulnerabilities (needs the vulnerability database, so it
 	go run golang.org/x/vuln/cmd/govulncheck@v1.1.4 ./...
 
 clean: ## remove what was built, keep the downloaded CLI
-	rm -rf bin out
+	rm -rf bin out cmd/pilder/inside.bin
 
 .setup-run: $(BIN)
 	@deploy/setup.sh run

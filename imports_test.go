@@ -21,7 +21,8 @@ var ours = map[string][]string{
 	"store":             {"policy", "store/migrations"},
 	"store/storetest":   {"store", "policy"},
 	"store/migrations":  {},
-	"runner":            {"store", "policy", "prompt"},
+	"runner":            {"store", "policy", "prompt", "runner/inside"},
+	"runner/inside":     {},
 	"bot":               {"store", "policy", "bot/texts"},
 	"bot/texts":         {},
 	"gateway":           {"store", "policy"},
@@ -35,11 +36,12 @@ var ours = map[string][]string{
 	"e2e":               {},
 	"":                  {},
 	"cmd/pilder":        {"*"},
+	"cmd/inside":        {"runner/inside"},
 }
 
 // outside is which packages only the named folders may import.
 var outside = map[string][]string{
-	"os/exec":                                {"runner", "store/storetest"},
+	"os/exec":                                {"runner", "runner/inside", "store/storetest"},
 	"database/sql":                           {"store", "store/storetest"},
 	"github.com/go-telegram/bot":             {"bot"},
 	"github.com/modelcontextprotocol/go-sdk": {"gateway", "gateway/native", "gateway/pipedream"},

@@ -5,33 +5,24 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"sync"
+
+	"pilder/runner/inside"
 )
 
-// Names under which the pilder binary is started inside a sandbox.
+// What is said between the two sides of a sandbox's border.
 const (
-	initName  = "sandbox-init"
-	probeName = "sandbox-probe"
-	shellName = "pilder-sh"
+	initName       = inside.InitName
+	probeName      = inside.ProbeName
+	shellName      = inside.ShellName
+	handshakeDoors = inside.HandshakeDoors
+	handshakeGo    = inside.HandshakeGo
 )
 
 // Reexec does what the binary is for when a sandbox has started it, and tells whether it was so. main calls it first,
 // with os.Args, before it reads a configuration or an environment: inside there is none.
-func Reexec(args []string) (code int, handled bool) {
-	switch {
-	case len(args) == 0:
-		return 0, false
-	case filepath.Base(args[0]) == shellName:
-		return shell(args[1:]), true
-	case len(args) > 1 && args[1] == initName:
-		return SandboxInit(args[2:]), true
-	case len(args) > 1 && args[1] == probeName:
-		return probeInside(args[2:], os.Stdout), true
-	}
-	return 0, false
-}
+func Reexec(args []string) (code int, handled bool) { return inside.Reexec(args) }
 
 // Exec runs one command as an agent's program would be run: the same mounts, limits and environment, no doors, empty
 // folders. It is `pilder sandbox exec`.

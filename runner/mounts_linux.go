@@ -45,7 +45,7 @@ func (s *Sandbox) bwrapArguments(info bwrapInfo, l Launch) (*bwrapCall, error) {
 		return b, err
 	}
 	b.tmpfs("/", sizeRoot)
-	for _, step := range []func(Launch) error{b.system, b.pilder(s.cfg.Pilder), b.agentHome, b.folders, b.sandboxFiles} {
+	for _, step := range []func(Launch) error{b.system, b.pilder(s.cfg.Pilder, s.cfg.Inside), b.agentHome, b.folders, b.sandboxFiles} {
 		if err := step(l); err != nil {
 			return b, err
 		}
@@ -100,15 +100,18 @@ func (b *bwrapCall) system(Launch) error {
 	return nil
 }
 
-// pilder mounts the own binary under its two names.
-func (b *bwrapCall) pilder(binary string) func(Launch) error {
+// pilder mounts the program of the inside under its two names.
+func (b *bwrapCall) pilder(binary string, small []byte) func(Launch) error {
 	return func(Launch) error {
+		b.add("--symlink", "pilder", dirTools+"/"+shellName)
+		if len(small) > 0 {
+			return b.file(dirTools+"/pilder", 0o555, small)
+		}
 		f, err := openPath(binary, unix.O_PATH)
 		if err != nil {
 			return err
 		}
 		b.bind("--ro-bind", f, dirTools+"/pilder")
-		b.add("--symlink", "pilder", dirTools+"/"+shellName)
 		return nil
 	}
 }

@@ -4,28 +4,12 @@ package runner
 
 import (
 	"context"
-	"fmt"
-	"io"
-	"os"
 	"os/exec"
 	"time"
 )
 
-const fenceABI = 0
-
-func landlockABI() int { return 0 }
-
-// exNotAvailable is EX_CONFIG of sysexits.h.
-const exNotAvailable = 78
-
 // Start refuses: there is no sandbox on this system, and pilder does not run agents without one by default.
 func (s *Sandbox) Start(context.Context, Launch) (*Process, error) { return nil, ErrNotLinux }
-
-// SandboxInit refuses.
-func SandboxInit([]string) int {
-	fmt.Fprintln(os.Stderr, ErrNotLinux)
-	return exNotAvailable
-}
 
 // Look, Watch, Trim, Lay, Pick, Tidy and RemoveTree refuse: what agents have made is only touched by ways that Linux has.
 func (q Quota) Look(context.Context, ...string) (Use, error)                { return Use{}, ErrNotLinux }
@@ -35,9 +19,6 @@ func (b Inbox) Lay(context.Context, string, []Incoming) ([]Laid, error)     { re
 func (o Outbox) Pick(_ context.Context, run, work string) ([]Picked, error) { return nil, ErrNotLinux }
 func (o Outbox) Tidy(context.Context, time.Time) error                      { return ErrNotLinux }
 func RemoveTree(context.Context, string) error                              { return ErrNotLinux }
-
-func shell(args []string) int                    { return SandboxInit(args) }
-func probeInside(args []string, _ io.Writer) int { return SandboxInit(args) }
 
 // crowd is empty here: there are no processes.
 type crowd struct{}

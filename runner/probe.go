@@ -11,15 +11,12 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+
+	"pilder/runner/inside"
 )
 
 // Finding is one thing Probe saw that an operator should know.
-type Finding struct {
-	Check   string // "bwrap", "userns", "T6": the tests of the sandbox have the T numbers
-	Problem string
-	Remedy  string // the one exact thing to do; empty when nothing is needed
-	Fatal   bool   // the sandbox is below C because of it
-}
+type Finding = inside.Finding
 
 // Probe finds out by doing what this machine's sandbox is worth: it starts one and attacks it from inside, for less than
 // a second. A finding that is not fatal says what a stronger tier would add.
@@ -40,9 +37,9 @@ func (s *Sandbox) Probe(ctx context.Context) (Tier, []Finding) {
 	}
 	found := []Finding{{Check: "tier B", Problem: "agents share pilder's user id and have no memory limit of their own",
 		Remedy: "a user id of its own for the agents and cgroup limits are not part of this version: keep sandbox.require at C"}}
-	if abi := landlockABI(); abi < fenceABI {
+	if abi := inside.LandlockABI(); abi < inside.FenceABI {
 		found = append(found, Finding{Check: "landlock", Remedy: "run a kernel of Linux 6.12 or later with Landlock among its security modules",
-			Problem: fmt.Sprintf("Landlock is at version %d of %d: an agent's shell commands can reach its own run token and doors", abi, fenceABI)})
+			Problem: fmt.Sprintf("Landlock is at version %d of %d: an agent's shell commands can reach its own run token and doors", abi, inside.FenceABI)})
 	}
 	if os.Getuid() == 0 {
 		found = append(found, Finding{Check: "root", Problem: "pilder is run by root, whom the limit on processes does not bind",

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"pilder/runner/inside"
 )
 
 // Tier is how much a sandbox holds. A larger one holds more; the zero value is no sandbox worth the name.
@@ -34,13 +36,13 @@ func ParseTier(letter string) (Tier, error) {
 
 // Names inside the sandbox. The pilder binary is there twice: as sandbox-init and as the shell that fences in commands.
 const (
-	DirWork  = "/work"       // the conversation's files, writable, the program's current folder
-	DirState = "/state"      // the CLI's state of the conversation, writable
-	DirRun   = "/run/pilder" // the run's workspace, read-only
-	DirAgent = "/agent"      // the agent home, read-only
-	DirCLI   = "/opt/claude" // the CLI, read-only
+	DirWork  = inside.DirWork  // the conversation's files, writable, the program's current folder
+	DirState = inside.DirState // the CLI's state of the conversation, writable
+	DirRun   = "/run/pilder"   // the run's workspace, read-only
+	DirAgent = inside.DirAgent // the agent home, read-only
+	DirCLI   = "/opt/claude"   // the CLI, read-only
 	dirTools = "/opt/pilder"
-	dirHome  = "/home/agent"
+	dirHome  = inside.DirHome
 )
 
 // Errors of the sandbox that an operator can do something about; Probe has the remedy of each.
@@ -63,6 +65,9 @@ type SandboxConfig struct {
 	Bwrap string
 	// Pilder is the binary that serves as sandbox-init inside. Default: the running executable.
 	Pilder string
+	// Inside is cmd/inside, the small program that serves inside in place of Pilder: started in a tenth of its time, with every
+	// run and every shell command of an agent. Empty: Pilder.
+	Inside []byte
 	// Require is the weakest tier Ready accepts. Default C; D means C as well, since less than C is said by the two fields below.
 	Require Tier
 	// Unsandboxed (sandbox.mode: none) runs agents as plain processes with everything pilder's user can reach. It counts

@@ -4,12 +4,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"pilder/runner/inside"
 )
 
 // The web door, which is there only when it is served.
 const (
 	doorWeb = "web"
-	portWeb = 7002
+	portWeb = inside.PortWeb
 )
 
 // canFetch and canSearch tell what of the web an agent has. Without a sandbox it has nothing: its fetches would not have to

@@ -33,7 +33,7 @@ import (
 type bench struct {
 	b         *testing.B
 	folder    string
-	pilder    string // the binary, built as `make build` builds it
+	pilder    string // the binary, as make builds it
 	cli       string
 	marks     marks
 	telegram  *telegram.Server
@@ -55,12 +55,14 @@ const (
 const benchPatience = 2 * time.Minute // for any one step
 
 func newBench(b *testing.B, people int) *bench {
-	w := &bench{b: b, folder: b.TempDir(), marks: marks{news: make(chan struct{})}}
-	w.pilder = filepath.Join(w.folder, "pilder")
-	if out, err := exec.Command("go", "build", "-trimpath", "-o", w.pilder, "pilder/cmd/pilder").CombinedOutput(); err != nil {
-		b.Fatalf("building pilder: %v\n%s", err, out)
+	w := &bench{b: b, folder: b.TempDir(), marks: marks{news: make(chan struct{})}, cli: pinnedCLI(b)}
+	var err error
+	if w.pilder, err = filepath.Abs(filepath.Join("..", "..", "bin", "pilder")); err == nil {
+		_, err = os.Stat(w.pilder)
 	}
-	w.cli = pinnedCLI(b)
+	if err != nil {
+		b.Fatalf("the binary is missing; run: make bench (%v)", err)
+	}
 	var everyone []telegram.Person
 	for i := range people {
 		id := int64(2001 + i)
@@ -83,7 +85,6 @@ func newBench(b *testing.B, people int) *bench {
 	b.Cleanup(w.anthropic.Close)
 	w.environ = append(demoEnviron(filepath.Join(w.folder, "data"), chat, w.modelURL, appsURL, "127.0.0.1:0"),
 		"PILDER_RUNNER_CLAUDE_PATH="+w.cli, "PATH="+os.Getenv("PATH"), "HOME="+w.folder)
-	var err error
 	if w.config, err = LoadConfig(os.DevNull, w.environ); err != nil {
 		b.Fatal(err)
 	}

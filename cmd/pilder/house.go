@@ -370,7 +370,7 @@ func newSandbox(cfg Config, accept bool) (*runner.Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	return runner.NewSandbox(runner.SandboxConfig{Require: tier, Unsandboxed: cfg.SandboxMode == "none", AcceptUnsandboxed: accept})
+	return runner.NewSandbox(runner.SandboxConfig{Require: tier, Unsandboxed: cfg.SandboxMode == "none", AcceptUnsandboxed: accept, Inside: insideProgram()})
 }
 
 func pipedreamConfig(cfg Config) pipedream.Config {

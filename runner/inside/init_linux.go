@@ -1,4 +1,4 @@
-package runner
+package inside
 
 import (
 	"errors"
@@ -13,13 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Words of the handshake over descriptor 3.
-const (
-	handshakeFD    = 3
-	handshakeDoors = 'D' // from sandbox-init: the names of the doors, with their listeners
-	handshakeGo    = 'G' // to it: go on
-)
-
 // rlimits of every program: CORE because a core file is a copy of secrets, NPROC against fork bombs (the kernel does not
 // count host uid 0, so with pilder run by root it does not hold), FSIZE against a full disk. Not AS: the CLI's JavaScript
 // engine reserves tens of gigabytes of address space.
@@ -27,11 +20,11 @@ func rlimits() map[int]uint64 {
 	return map[int]uint64{unix.RLIMIT_CORE: 0, unix.RLIMIT_NPROC: 256, unix.RLIMIT_NOFILE: 4096, unix.RLIMIT_FSIZE: 1 << 30}
 }
 
-// SandboxInit is what runs first inside: it opens the doors in the new network namespace, hands them out over descriptor
+// initialize is what runs first inside: it opens the doors in the new network namespace, hands them out over descriptor
 // 3, bounds itself and becomes the program. It returns only if it could not, with the exit code; args are those behind
 // its name.
-func SandboxInit(args []string) int {
-	if err := sandboxInit(args); err != nil {
+func initialize(args []string) int {
+	if err := becomeProgram(args); err != nil {
 		fmt.Fprintln(os.Stderr, "sandbox-init:", err)
 		if errors.Is(err, os.ErrNotExist) || errors.Is(err, exec.ErrNotFound) {
 			return 127 // as a shell says it
@@ -41,7 +34,7 @@ func SandboxInit(args []string) int {
 	return 0
 }
 
-func sandboxInit(args []string) error {
+func becomeProgram(args []string) error {
 	var names []string
 	var fds []int
 	for ; len(args) > 0 && args[0] != "--"; args = args[1:] {
@@ -69,7 +62,7 @@ func sandboxInit(args []string) error {
 		}
 	}
 	syscall.Umask(0o077)
-	if err := unix.CloseRange(handshakeFD, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
+	if err := unix.CloseRange(HandshakeFD, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return fmt.Errorf("closing descriptors: %w", err)
 	}
 	path, err := exec.LookPath(argv[0])
@@ -96,21 +89,21 @@ func listen(port string) (int, error) {
 
 // handOver sends the doors and waits to be let go: by then the other side has hold of this process.
 func handOver(names []string, fds []int) error {
-	message := append([]byte{handshakeDoors}, strings.Join(names, " ")...)
+	message := append([]byte{HandshakeDoors}, strings.Join(names, " ")...)
 	var rights []byte
 	if len(fds) > 0 {
 		rights = unix.UnixRights(fds...)
 	}
-	if err := unix.Sendmsg(handshakeFD, message, rights, nil, 0); err != nil {
+	if err := unix.Sendmsg(HandshakeFD, message, rights, nil, 0); err != nil {
 		return fmt.Errorf("handing over the doors: %w", err)
 	}
 	word := make([]byte, 1)
 	for {
-		n, err := unix.Read(handshakeFD, word)
+		n, err := unix.Read(HandshakeFD, word)
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
-		if err != nil || n != 1 || word[0] != handshakeGo {
+		if err != nil || n != 1 || word[0] != HandshakeGo {
 			return errors.Join(errors.New("not let go"), err)
 		}
 		return nil

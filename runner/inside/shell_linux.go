@@ -1,4 +1,4 @@
-package runner
+package inside
 
 import (
 	"errors"
@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fenceABI is the version of Landlock that has all of the shell's fence: files (1), ports (4), signals and abstract sockets
+// FenceABI is the version of Landlock that has all of the shell's fence: files (1), ports (4), signals and abstract sockets
 // (6). On an older kernel the fence has what there is, and the probe says so.
-const fenceABI = 6
+const FenceABI = 6
 
 // The kinds of access to files in the fence. The first version knows bits up to MAKE_SYM.
 const (
@@ -30,15 +30,15 @@ const (
 // it, or knock at its other doors. A fence that this kernel should have and that does not stand is a command that does not run.
 func shell(args []string) int {
 	if len(args) != 1 {
-		fmt.Fprintln(os.Stderr, shellName+": expected one command line")
+		fmt.Fprintln(os.Stderr, ShellName+": expected one command line")
 		return 2
 	}
 	runtime.LockOSThread() // the fence belongs to the thread that becomes bash
-	err := fenceIn(landlockABI())
+	err := fenceIn(LandlockABI())
 	if err == nil {
 		err = syscall.Exec("/bin/bash", []string{"bash", "-c", args[0]}, shellEnvironment())
 	}
-	fmt.Fprintln(os.Stderr, shellName+":", err)
+	fmt.Fprintln(os.Stderr, ShellName+":", err)
 	return 126
 }
 
@@ -52,8 +52,8 @@ func shellEnvironment() []string {
 	return env
 }
 
-// landlockABI is the version the kernel offers, 0 for none.
-func landlockABI() int {
+// LandlockABI is the version the kernel offers, 0 for none.
+func LandlockABI() int {
 	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 {
 		return 0
@@ -94,7 +94,7 @@ func fenceIn(abi int) error {
 		}
 	}
 	if abi >= 4 {
-		if err := allowPort(int(fd), portWeb); err != nil {
+		if err := allowPort(int(fd), PortWeb); err != nil {
 			return err
 		}
 	}
@@ -116,7 +116,7 @@ func fenceRules() []fenceRule {
 	for _, path := range []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/proc", "/dev", "/opt", DirAgent} {
 		rules = append(rules, fenceRule{path, fsRead})
 	}
-	for _, path := range []string{DirWork, "/tmp", dirHome, "/dev/shm", DirState + "/shell-snapshots", DirState + "/session-env"} {
+	for _, path := range []string{DirWork, "/tmp", DirHome, "/dev/shm", DirState + "/shell-snapshots", DirState + "/session-env"} {
 		rules = append(rules, fenceRule{path, fsAll})
 	}
 	for _, path := range []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"} {
