@@ -24,6 +24,9 @@ type Process struct {
 	exit    int   // valid after done
 	err     error // valid after done
 	close   sync.Once
+
+	looking sync.RWMutex // held by those who look at the crowd; its descriptors are closed when nobody does
+	closed  bool
 }
 
 // signaller sends a signal to one process that cannot be mistaken for a later one of the same number.
@@ -56,13 +59,25 @@ func (p *Process) Sweep() error {
 	case <-p.done:
 		return nil
 	default:
-		return p.crowd.sweep()
 	}
+	p.looking.RLock()
+	defer p.looking.RUnlock()
+	if p.closed {
+		return nil
+	}
+	return p.crowd.sweep()
 }
 
 // Memory is what everything inside uses now, bytes: private and shared memory of all processes and the contents of the
-// folders in memory.
-func (p *Process) Memory() (int64, error) { return p.crowd.memory() }
+// folders in memory. It may be asked by anybody at any time; a closed process has none to tell of.
+func (p *Process) Memory() (int64, error) {
+	p.looking.RLock()
+	defer p.looking.RUnlock()
+	if p.closed {
+		return 0, os.ErrProcessDone
+	}
+	return p.crowd.memory()
+}
 
 // Done is closed when the program and everything it started are gone.
 func (p *Process) Done() <-chan struct{} { return p.done }
@@ -86,6 +101,9 @@ func (p *Process) Close() error {
 			_ = l.Close() // the server of a door closes it too
 		}
 		_ = p.program.close()
+		p.looking.Lock()
+		defer p.looking.Unlock()
+		p.closed = true
 		if p.crowd != nil {
 			_ = p.crowd.close()
 		}
