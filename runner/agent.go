@@ -55,32 +55,14 @@ type ear struct {
 // linesWaiting bounds what is still to be written to a process that does not read.
 const linesWaiting = 16
 
-// startAgent starts a process for a run whose turn begins now, or is prepared. input is written to it at once.
-func (r *Runner) startAgent(ctx context.Context, run store.Run, spaces *workspaces, fresh bool) (a *agent, err error) {
-	a = &agent{
+// startAgent starts a process for a run whose turn begins now, or is prepared. It is told nothing yet.
+func (r *Runner) startAgent(ctx context.Context, run store.Run, spaces *workspaces, fresh bool) (*agent, error) {
+	a := &agent{
 		Runner: r, conversation: run.Conversation, company: run.Principal.Company, relays: map[string]*relay{}, began: r.cfg.Now(),
 		ended: make(chan struct{}), noisy: make(chan struct{}), lines: make(chan []byte, linesWaiting),
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, a.ws.remove())
-		}
-	}()
-	if a.ws, err = spaces.open(run); err != nil {
-		return nil, err
-	}
-	token, err := r.cfg.MintToken(run)
-	if err != nil {
-		return nil, fmt.Errorf("making the run token: %w", err)
-	}
-	if err := a.ws.writeMCPConfig(token); err != nil {
-		return nil, err
-	}
-	if a.launch, err = r.launchFor(run, a.ws, fresh); err != nil {
-		return nil, err
-	}
-	if a.p, err = r.box.Start(ctx, a.launch.Launch); err != nil {
-		return nil, err
+	if err := a.start(ctx, run, spaces, fresh); err != nil {
+		return nil, errors.Join(err, a.ws.remove())
 	}
 	for name, l := range a.p.Doors {
 		a.relays[name] = newRelay(l)
@@ -89,6 +71,24 @@ func (r *Runner) startAgent(ctx context.Context, run store.Run, spaces *workspac
 	a.readers.Go(a.read)
 	a.readers.Go(a.write)
 	return a, nil
+}
+
+func (a *agent) start(ctx context.Context, run store.Run, spaces *workspaces, fresh bool) (err error) {
+	if a.ws, err = spaces.open(run); err != nil {
+		return err
+	}
+	token, err := a.cfg.MintToken(run)
+	if err != nil {
+		return fmt.Errorf("making the run token: %w", err)
+	}
+	if err := a.ws.writeMCPConfig(token); err != nil {
+		return err
+	}
+	if a.launch, err = a.launchFor(run, a.ws, fresh); err != nil {
+		return err
+	}
+	a.p, err = a.box.Start(ctx, a.launch.Launch)
+	return err
 }
 
 // read passes events on to whoever listens, until the process has closed its output. It reads at once and always: a

@@ -28,6 +28,7 @@ type actor struct {
 	resumed bool
 	text    string // of the person
 	asked   object // the initialize request
+	noisy   bool   // it talks between turns
 }
 
 // scripted plays the script and gives the exit code.

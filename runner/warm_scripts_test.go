@@ -45,6 +45,11 @@ func (a *actor) turns(turn func(heard) (over bool)) int {
 			}
 			a.say(object{"type": "control_response", "response": object{"subtype": "success", "request_id": said.ID,
 				"response": object{"added": []string{"pilder"}, "removed": []string{}, "errors": object{}}}})
+			if a.noisy && h.token != "" {
+				for range 5000 {
+					a.say(object{"type": "system", "subtype": "status"})
+				}
+			}
 		case "user":
 			h.n++
 			h.house, h.text = words(said.Message.Content)
@@ -187,13 +192,8 @@ func warmScripts() map[string]func(a *actor) int {
 			})
 		},
 		"talks when nobody asked": func(a *actor) int {
-			return a.turns(func(h heard) bool {
-				a.tell(h)
-				for range 5000 {
-					a.say(object{"type": "system", "subtype": "status"})
-				}
-				return false
-			})
+			a.noisy = true
+			return a.turns(func(h heard) bool { a.tell(h); return false })
 		},
 	}
 }

@@ -180,6 +180,9 @@ func TestProcessThatWaitedAndFailsCostsNobodyTheirAnswer(t *testing.T) {
 			o := warmOffice(t, script, func(cfg *runner.Config) { cfg.WarmGate = time.Second })
 			o.work()
 			o.say("one")
+			if script == "talks when nobody asked" {
+				o.awaitLog("warm.retired", 1)
+			}
 			if second := o.say("two"); second.Text != "two" || second.PID != 2 || second.Turn != 1 {
 				t.Errorf("the second turn: %+v\n%s", second, o.log)
 			}
