@@ -7,8 +7,10 @@
 //  1. bot/poll.go asks Telegram for updates, keeping each one's bytes.
 //  2. store/receive.go commits them: raw update, offset, message, and the wake-up of the conversation's turn. Only now is
 //     Telegram told that they arrived.
-//  3. runner/worker.go takes the turn: the waiting messages of one sender become one run (store/run.go freezes the grant).
-//  4. runner/turn.go writes the workspace, prompt/dynamic.go the prompt, runner/sandbox.go starts the agent in its sandbox.
+//  3. runner/worker.go takes the turn, runner/admission.go says when it may begin: the waiting messages of one sender become
+//     one run (store/run.go freezes the grant).
+//  4. runner/agent.go starts the agent in its sandbox (runner/sandbox.go), unless one waits in runner/pool.go; prompt/dynamic.go
+//     words what it is told, and runner/turn.go follows its turn.
 //  5. gateway/door.go is what the agent's MCP client finds: one listener, one run, 401 without its token.
 //  6. gateway/call.go is the choke point: validate, decide (policy/grant.go), commit the call (store/call.go), and only
 //     then act through a connector (gateway/pipedream, gateway/native), or answer that a human has to press a button.
