@@ -94,6 +94,7 @@ func TestSweepSparesEverybodyOutside(t *testing.T) {
 	one, other := startShell(t, s, runner.Launch{}), startShell(t, s, runner.Launch{})
 	mark := markOf(t)
 	other.say(t, "sleep "+mark+" & echo")
+	awaitProcess(t, mark)
 	if err := one.p.Sweep(); err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +148,7 @@ func TestMemoryCountsProcessesAndFolders(t *testing.T) {
 	if before < mib/4 || before > 64*mib {
 		t.Errorf("an idle shell uses %d bytes", before)
 	}
-	c.say(t, self+" helper memory 100 <&0 &")
+	c.say(t, "sleep 1000 | "+self+" helper memory 100 &")
 	grown := used() - before
 	if grown < 100*mib || grown > 250*mib {
 		t.Errorf("100 MiB of a process are %d bytes", grown)
@@ -156,5 +157,18 @@ func TestMemoryCountsProcessesAndFolders(t *testing.T) {
 	c.say(t, "head -c 50M /dev/zero >/tmp/x; head -c 20M /dev/zero >/dev/shm/x; echo")
 	if grown := used() - before; grown < 70*mib || grown > 80*mib {
 		t.Errorf("70 MiB of files are %d bytes", grown)
+	}
+}
+
+// awaitProcess waits until a process that has been forked is what it is going to be.
+func awaitProcess(t *testing.T, mark string) []string {
+	t.Helper()
+	for ctx := within(t, patience); ; {
+		if found := hostProcesses(t, mark); len(found) > 0 {
+			return found
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("%s does not run", mark)
+		}
 	}
 }

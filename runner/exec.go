@@ -24,10 +24,10 @@ const (
 // with os.Args, before it reads a configuration or an environment: inside there is none.
 func Reexec(args []string) (code int, handled bool) { return inside.Reexec(args) }
 
-// Exec runs one command as an agent's program would be run: the same mounts, limits and environment, no doors, empty
-// folders. It is `pilder sandbox exec`.
+// Exec runs one command as an agent's program would be run: the same mounts, limits and basic environment. There are no
+// doors and no workspace, and /work and /state are empty folders in memory. It is `pilder sandbox exec`.
 func (s *Sandbox) Exec(ctx context.Context, argv []string, stdin io.Reader, stdout, stderr io.Writer) (int, error) {
-	p, err := s.Start(ctx, Launch{Argv: argv, Env: plainEnvironment()})
+	p, err := s.Start(ctx, Launch{Argv: argv, Env: plainEnvironment(), AgentHome: s.cfg.AgentHome, CLI: s.cfg.CLI})
 	if err != nil {
 		return 0, err
 	}

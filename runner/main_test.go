@@ -168,10 +168,10 @@ func folder(t *testing.T) string {
 
 func write(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -213,11 +213,15 @@ drop() { # an option and the number of values behind the words that name it
 	done
 	args=("${out[@]}")
 }
+early() { # before the root is made read-only, which is the last but one
+	args=("${args[@]:0:${#args[@]}-4}" "$@" "${args[@]: -4}")
+}
 add() { args+=("$@"); }
 none() {
 	local i fd
 	for ((i = 0; i < ${#args[@]}; i++)); do [ "${args[i]}" = /opt/pilder/pilder ] && fd=${args[i-1]}; done
-	local self=$(readlink /proc/self/fd/$fd) words=() w
+	local self=$fd words=() w # a path, or the number of a descriptor
+	[ -e "$self" ] || self=$(readlink /proc/self/fd/$fd)
 	for w in "${command[@]}"; do words+=("${w/#\/opt\/pilder\/pilder/$self}"); done
 	exec "${words[@]}"
 }

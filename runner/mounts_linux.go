@@ -28,6 +28,7 @@ type bwrapCall struct {
 	args  []string
 	files []*os.File // passed to bubblewrap, which closes each after use
 	held  []*os.File // only kept open here: a folder's descriptor inside would be a way out
+	stage *stage     // where agents have a user of their own
 }
 
 const firstFD = 4
@@ -35,6 +36,9 @@ const firstFD = 4
 // bwrapArguments builds the whole call. The caller closes the files, also after an error.
 func (s *Sandbox) bwrapArguments(info bwrapInfo, l Launch) (*bwrapCall, error) {
 	b := &bwrapCall{info: info}
+	if s.user.own {
+		b.stage = &stage{}
+	}
 	filter, err := seccompProgram()
 	if err != nil {
 		return b, err
@@ -111,7 +115,9 @@ func (b *bwrapCall) pilder(binary string, small []byte) func(Launch) error {
 		if err != nil {
 			return err
 		}
-		b.bind("--ro-bind", f, dirTools+"/pilder")
+		if err := b.bind("--ro-bind", f, dirTools+"/pilder"); err != nil {
+			return err
+		}
 		return nil
 	}
 }
@@ -126,7 +132,9 @@ func (b *bwrapCall) agentHome(l Launch) error {
 	if err != nil {
 		return err
 	}
-	b.bind("--ro-bind", home, DirAgent)
+	if err := b.bind("--ro-bind", home, DirAgent); err != nil {
+		return err
+	}
 	for _, sub := range []string{".claude/rules", ".claude/skills"} {
 		f, err := openBeneath(home, sub, unix.O_PATH|unix.O_DIRECTORY, 0)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -135,7 +143,9 @@ func (b *bwrapCall) agentHome(l Launch) error {
 		if err != nil {
 			return err
 		}
-		b.bind("--ro-bind", f, "/etc/claude-code/"+sub)
+		if err := b.bind("--ro-bind", f, "/etc/claude-code/"+sub); err != nil {
+			return err
+		}
 	}
 	f, err := openBeneath(home, "CLAUDE.md", unix.O_PATH, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -163,7 +173,9 @@ func (b *bwrapCall) folders(l Launch) error {
 		if err != nil {
 			return err
 		}
-		b.bind(d.how, f, d.inside)
+		if err := b.bind(d.how, f, d.inside); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -213,14 +225,36 @@ func (b *bwrapCall) tmpfs(path string, size int) {
 	b.add("--size", strconv.Itoa(size), "--tmpfs", path)
 }
 
-// bind mounts an opened file or folder: by its descriptor where bubblewrap can, else by the path just checked.
-func (b *bwrapCall) bind(how string, f *os.File, inside string) {
-	if b.info.bindFD {
+// bind mounts an opened file or folder: from the stage, else by its descriptor where bubblewrap can, else by the path just
+// checked.
+func (b *bwrapCall) bind(how string, f *os.File, inside string) error {
+	path := f.Name()
+	switch {
+	case b.stage != nil:
+		var err error
+		if path, err = b.stage.add(f); err != nil {
+			return errors.Join(err, f.Close())
+		}
+	case b.info.bindFD:
 		b.add(how+"-fd", b.pass(f), inside)
-		return
+		return nil
 	}
 	b.held = append(b.held, f)
-	b.add(how, f.Name(), inside)
+	b.add(how, path, inside)
+	return nil
+}
+
+// program is where bubblewrap itself is started from.
+func (b *bwrapCall) program() (string, error) {
+	if b.stage == nil {
+		return b.info.path, nil
+	}
+	f, err := openPath(b.info.path, unix.O_PATH)
+	if err != nil {
+		return "", err
+	}
+	b.held = append(b.held, f)
+	return b.stage.add(f)
 }
 
 // file mounts data read-only.
@@ -252,6 +286,9 @@ func (b *bwrapCall) pass(f *os.File) string {
 func (b *bwrapCall) close() {
 	for _, f := range append(b.files, b.held...) {
 		_ = f.Close() // nothing was written through it after its content was complete
+	}
+	if b.stage != nil {
+		b.stage.close()
 	}
 }
 

@@ -4,6 +4,7 @@ package runner
 
 import (
 	"context"
+	"os"
 	"os/exec"
 	"time"
 )
@@ -19,6 +20,17 @@ func (b Inbox) Lay(context.Context, string, []Incoming) ([]Laid, error)     { re
 func (o Outbox) Pick(_ context.Context, run, work string) ([]Picked, error) { return nil, ErrNotLinux }
 func (o Outbox) Tidy(context.Context, time.Time) error                      { return ErrNotLinux }
 func RemoveTree(context.Context, string) error                              { return ErrNotLinux }
+
+// agents are nobody else here.
+type agents struct{ own bool }
+
+func agentsUser(string) (agents, error) { return agents{}, nil }
+
+// Own does nothing: no agent runs.
+func (s *Sandbox) Own(string) error { return nil }
+
+// OwnFile does nothing either.
+func (s *Sandbox) OwnFile(*os.File) error { return nil }
 
 // crowd is empty here: there are no processes.
 type crowd struct{}

@@ -47,7 +47,7 @@ func (s *Sandbox) spawnPlain(ctx context.Context, l Launch) (*Process, error) {
 	cmd.Env = append([]string{}, l.Env...) // never nil, which would inherit
 	cmd.Dir = l.Work
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	return s.spawn(ctx, cmd, len(l.Doors))
+	return s.spawn(ctx, cmd, len(l.Doors), nil)
 }
 
 // writeBeneath replaces name in dir, whatever an earlier run has put there.

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"time"
 
 	"pilder/runner/inside"
 )
@@ -35,17 +36,28 @@ func (s *Sandbox) Probe(ctx context.Context) (Tier, []Finding) {
 	if len(broken) > 0 {
 		return TierD, broken
 	}
-	found := []Finding{{Check: "tier B", Problem: "agents share pilder's user id and have no memory limit of their own",
-		Remedy: "a user id of its own for the agents and cgroup limits are not part of this version: keep sandbox.require at C"}}
+	found := s.missing()
 	if abi := inside.LandlockABI(); abi < inside.FenceABI {
 		found = append(found, Finding{Check: "landlock", Remedy: "run a kernel of Linux 6.12 or later with Landlock among its security modules",
 			Problem: fmt.Sprintf("Landlock is at version %d of %d: an agent's shell commands can reach its own run token and doors", abi, inside.FenceABI)})
 	}
-	if os.Getuid() == 0 {
-		found = append(found, Finding{Check: "root", Problem: "pilder is run by root, whom the limit on processes does not bind",
-			Remedy: "run pilder as a user of its own"})
-	}
 	return TierC, found
+}
+
+// missing says what a stronger tier would add.
+func (s *Sandbox) missing() []Finding {
+	found := []Finding{{Check: "cgroup", Problem: "agents have no limit on memory and processor time that the kernel holds",
+		Remedy: "limits by cgroup are not part of this version: keep sandbox.require at C"}}
+	switch {
+	case s.user.own:
+	case os.Getuid() == 0:
+		found = append(found, Finding{Check: "user", Problem: "agents run as root, whom the limit on processes does not bind",
+			Remedy: "remove sandbox.user from the configuration"})
+	default:
+		found = append(found, Finding{Check: "user", Problem: "agents share pilder's user id",
+			Remedy: "let root start pilder: it then gives agents a user of their own"})
+	}
+	return found
 }
 
 // Ready refuses a machine whose sandbox is weaker than the configuration requires, and gives the findings in any case.
@@ -78,15 +90,12 @@ func summary(found []Finding) string {
 
 // attack plants a file and a listener on the host, then has sandbox-probe try for them and for the kernel.
 func (s *Sandbox) attack(ctx context.Context) ([]Finding, error) {
-	dir, err := os.MkdirTemp("", "pilder-probe-")
+	dir, err := plant()
 	if err != nil {
 		return nil, fmt.Errorf("planting a file for the probe: %w", err)
 	}
 	defer os.RemoveAll(dir)
-	canary := filepath.Join(dir, "canary")
-	if err := os.WriteFile(canary, []byte("canary"), 0o600); err != nil {
-		return nil, fmt.Errorf("planting a file for the probe: %w", err)
-	}
+	canary := filepath.Join(dir, canaryName)
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("planting a listener for the probe: %w", err)
@@ -102,5 +111,39 @@ func (s *Sandbox) attack(ctx context.Context) ([]Finding, error) {
 	if err := json.Unmarshal(out.Bytes(), &broken); err != nil || exit != 0 {
 		return nil, &StartError{Cause: errors.Join(fmt.Errorf("the probe ended with %d", exit), err), Stderr: errOut.String()}
 	}
+	for i, f := range broken {
+		switch f.Check {
+		case inside.CheckHome:
+			broken[i].Remedy = "chmod -R a+rX " + s.cfg.AgentHome
+		case inside.CheckCLI:
+			broken[i].Remedy = "chmod -R a+rX " + s.cfg.CLI
+		}
+	}
 	return broken, nil
+}
+
+const (
+	canaryPrefix = "pilder-probe-"
+	canaryName   = "canary"
+	canaryAge    = time.Hour // older ones were left by a process that was killed while it probed
+)
+
+// plant puts a file on the host that everybody may read, so that nothing but the sandbox hides it.
+func plant() (dir string, err error) {
+	old, _ := filepath.Glob(filepath.Join(os.TempDir(), canaryPrefix+"*")) // the pattern is valid
+	for _, path := range old {
+		if st, err := os.Lstat(path); err == nil && st.IsDir() && time.Since(st.ModTime()) > canaryAge {
+			_ = os.Remove(filepath.Join(path, canaryName)) // somebody else's stays
+			_ = os.Remove(path)
+		}
+	}
+	if dir, err = os.MkdirTemp("", canaryPrefix); err != nil {
+		return "", err
+	}
+	canary := filepath.Join(dir, canaryName)
+	err = errors.Join(os.Chmod(dir, 0o755), os.WriteFile(canary, []byte("canary"), 0o644), os.Chmod(canary, 0o644))
+	if err != nil {
+		return "", errors.Join(err, os.RemoveAll(dir))
+	}
+	return dir, nil
 }

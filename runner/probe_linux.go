@@ -18,7 +18,11 @@ func (s *Sandbox) trouble(err error) Finding {
 		f.Remedy = "install bubblewrap 0.8 or later from your distribution, owned by root and not setuid (chmod u-s /usr/bin/bwrap)"
 	case errors.Is(err, ErrNotApart):
 		f.Check, f.Remedy = "namespaces", inside.RemedyBroken
-	case kernelSays("kernel/apparmor_restrict_unprivileged_userns", "1") && os.Getuid() != 0:
+	case errors.Is(err, errStage):
+		f.Check, f.Remedy = "user", "let pilder mount (CAP_SYS_ADMIN), or run it as an ordinary user"
+	case s.user.own && len(s.cfg.Inside) == 0 && !openToAll(s.cfg.Pilder):
+		f.Check, f.Remedy = "pilder", "chmod a+rx "+s.cfg.Pilder
+	case kernelSays("kernel/apparmor_restrict_unprivileged_userns", "1") && s.user.uid != 0:
 		f.Check = "userns"
 		f.Remedy = "allow bubblewrap by an AppArmor profile: apt-get install apparmor-profiles && ln -s /usr/share/apparmor/extra-profiles/bwrap-userns-restrict /etc/apparmor.d/ && apparmor_parser -r /etc/apparmor.d/bwrap-userns-restrict"
 	case kernelSays("kernel/unprivileged_userns_clone", "0"):
@@ -39,6 +43,12 @@ func (s *Sandbox) trouble(err error) Finding {
 func kernelSays(name, value string) bool {
 	got, err := os.ReadFile("/proc/sys/" + name)
 	return err == nil && strings.TrimSpace(string(got)) == value
+}
+
+// openToAll tells whether everybody may start a program, the folders above aside.
+func openToAll(path string) bool {
+	st, err := os.Stat(path)
+	return err == nil && st.Mode().Perm()&0o005 == 0o005
 }
 
 func exists(path string) bool {

@@ -40,7 +40,7 @@ const (
 	DirState = inside.DirState // the CLI's state of the conversation, writable
 	DirRun   = "/run/pilder"   // the run's workspace, read-only
 	DirAgent = inside.DirAgent // the agent home, read-only
-	DirCLI   = "/opt/claude"   // the CLI, read-only
+	DirCLI   = inside.DirCLI   // the CLI, read-only
 	dirTools = "/opt/pilder"
 	dirHome  = inside.DirHome
 )
@@ -55,6 +55,7 @@ var (
 	ErrTooWeak     = errors.New("sandbox is weaker than required")
 	ErrUnsandboxed = errors.New("agents without a sandbox need sandbox.mode none and its acceptance on the command line, both")
 	ErrFolder      = errors.New("not a plain folder or file")
+	ErrUser        = errors.New("agents cannot have this user")
 	ErrLeftover    = errors.New("processes of the sandbox did not end")
 )
 
@@ -68,6 +69,12 @@ type SandboxConfig struct {
 	// Inside is cmd/inside, the small program that serves inside in place of Pilder: started in a tenth of its time, with every
 	// run and every shell command of an agent. Empty: Pilder.
 	Inside []byte
+	// User is who the agents are on the host, by name or number; only root can choose. Default: with pilder run by root the
+	// number 61000, which needs no entry anywhere, else pilder's own user. The folders of a launch are given to it. An agent
+	// home, the CLI's folder and the pilder binary must be readable for it, the folders above them need not be.
+	User string
+	// AgentHome and CLI are the folders that Exec mounts as a run does, and that Probe tries to read as an agent. Empty: none.
+	AgentHome, CLI string
 	// Require is the weakest tier Ready accepts. Default C; D means C as well, since less than C is said by the two fields below.
 	Require Tier
 	// Unsandboxed (sandbox.mode: none) runs agents as plain processes with everything pilder's user can reach. It counts
@@ -82,6 +89,7 @@ type SandboxConfig struct {
 // Sandbox starts programs that reach nothing but their folders and their doors. Safe for concurrent use.
 type Sandbox struct {
 	cfg   SandboxConfig
+	user  agents
 	bwrap func() (bwrapInfo, error) // examined once, at the first use
 	plain chan struct{}             // holds one: unsandboxed programs run one by one, their doors have fixed ports on the host
 }
@@ -112,8 +120,12 @@ func NewSandbox(cfg SandboxConfig) (*Sandbox, error) {
 	if cfg.Handshake == 0 {
 		cfg.Handshake = 10 * time.Second
 	}
+	user, err := agentsUser(cfg.User)
+	if err != nil {
+		return nil, err
+	}
 	bwrap := sync.OnceValues(func() (bwrapInfo, error) { return examineBwrap(cfg.Bwrap) })
-	return &Sandbox{cfg: cfg, bwrap: bwrap, plain: make(chan struct{}, 1)}, nil
+	return &Sandbox{cfg: cfg, user: user, bwrap: bwrap, plain: make(chan struct{}, 1)}, nil
 }
 
 // Unsandboxed tells whether programs run with no sandbox at all: every such run is marked in its log line.

@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -38,8 +39,17 @@ func (s *Sandbox) Start(ctx context.Context, l Launch) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
+	for _, dir := range []string{l.Work, l.State, l.Run} {
+		if err := s.Own(dir); err != nil {
+			return nil, fmt.Errorf("preparing the sandbox: %w", err)
+		}
+	}
 	call, err := s.bwrapArguments(info, l)
 	defer call.close()
+	if err != nil {
+		return nil, fmt.Errorf("preparing the sandbox: %w", err)
+	}
+	program, err := call.program()
 	if err != nil {
 		return nil, fmt.Errorf("preparing the sandbox: %w", err)
 	}
@@ -50,12 +60,16 @@ func (s *Sandbox) Start(ctx context.Context, l Launch) (*Process, error) {
 	// Host paths travel in a descriptor, not in argv, and values with --setenv: /proc/1/cmdline and /proc/1/environ show
 	// inside what bubblewrap was started with (measured: --clearenv does not hide it).
 	argv := append([]string{"--args", call.pass(args), "--", dirTools + "/pilder"}, initArguments(l)...)
-	cmd := exec.Command(info.path, argv...)
+	cmd := exec.Command(program, argv...)
+	cmd.Args[0] = "bwrap" // can be read inside
 	cmd.Env = []string{}
 	cmd.Dir = "/"
 	cmd.ExtraFiles = call.files
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	return s.spawn(ctx, cmd, len(l.Doors))
+	if s.user.own {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(s.user.uid), Gid: uint32(s.user.gid)} // and no other group
+	}
+	return s.spawn(ctx, cmd, len(l.Doors), call.stage)
 }
 
 // initArguments is what sandbox-init is told: the doors to open, then the program.
@@ -68,7 +82,7 @@ func initArguments(l Launch) []string {
 }
 
 // spawn starts cmd with socketpairs for its streams and a fourth as descriptor 3, and shakes hands over that one.
-func (s *Sandbox) spawn(ctx context.Context, cmd *exec.Cmd, doors int) (*Process, error) {
+func (s *Sandbox) spawn(ctx context.Context, cmd *exec.Cmd, doors int, from *stage) (*Process, error) {
 	var ours, theirs [4]*os.File
 	defer func() { _ = closeAll(theirs[:]) }() // after errors too; closing twice is harmless
 	for i := range ours {
@@ -87,7 +101,7 @@ func (s *Sandbox) spawn(ctx context.Context, cmd *exec.Cmd, doors int) (*Process
 	defer hello.Close()
 	started := make(chan error)
 	peer := make(chan int, 1) // a pidfd of the namespace's first process, or -1
-	go p.live(started, peer)
+	go p.live(from, started, peer)
 	if err := <-started; err != nil {
 		peer <- -1
 		return nil, errors.Join(fmt.Errorf("%w: %w", ErrStart, err), closeAll(ours[:3]))
@@ -101,12 +115,25 @@ func (s *Sandbox) spawn(ctx context.Context, cmd *exec.Cmd, doors int) (*Process
 	return p, nil
 }
 
-// live starts the command and waits for it on one thread: the parent-death signal belongs to the thread that forked, and
-// Go would be free to end that thread at any time.
-func (p *Process) live(started chan<- error, peer <-chan int) {
+// live starts the command, from a stage if there is one, and waits for it on one thread: the parent-death signal belongs to
+// the thread that forked, and Go would be free to end that thread at any time.
+func (p *Process) live(from *stage, started chan<- error, peer <-chan int) {
 	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
+	if from != nil && unix.Gettid() == os.Getpid() {
+		// The first thread cannot end, and what it sees is what /proc shows of pilder: another one enters the stage.
+		var other sync.WaitGroup
+		other.Go(func() { p.live(from, started, peer) })
+		other.Wait()
+		runtime.UnlockOSThread()
+		return
+	}
 	defer close(p.done)
+	if from == nil {
+		defer runtime.UnlockOSThread()
+	} else if err := from.enter(); err != nil { // from here on the thread ends with this goroutine
+		started <- err
+		return
+	}
 	if err := p.cmd.Start(); err != nil {
 		started <- err
 		return

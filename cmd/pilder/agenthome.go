@@ -13,11 +13,11 @@ import (
 )
 
 // agentHome is the folder mounted into every run: the configured one, or the embedded one.
-func (h *house) agentHome() (string, error) {
-	if h.cfg.AgentHome != "" {
-		return filepath.Abs(h.cfg.AgentHome)
+func (c Config) agentHome() (string, error) {
+	if c.AgentHome != "" {
+		return filepath.Abs(c.AgentHome)
 	}
-	folder, err := layOut(configs.AgentHome(), filepath.Join(h.cfg.Data, "agent-home"))
+	folder, err := layOut(configs.AgentHome(), filepath.Join(c.Data, "agent-home"))
 	if err != nil {
 		return "", fmt.Errorf("laying out the agent home: %w", err)
 	}
@@ -35,7 +35,9 @@ func layOut(home fs.FS, under string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if _, err := os.Stat(folder); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(folder); err == nil {
+		return folder, os.Chmod(folder, 0o755) // agents have a user of their own; nobody else gets through the folders above
+	} else if !errors.Is(err, fs.ErrNotExist) {
 		return folder, err
 	}
 	if err := os.MkdirAll(under, 0o700); err != nil {
@@ -46,7 +48,7 @@ func layOut(home fs.FS, under string) (string, error) {
 		return "", err
 	}
 	defer os.RemoveAll(fresh)
-	if err := os.CopyFS(fresh, home); err != nil {
+	if err := errors.Join(os.CopyFS(fresh, home), os.Chmod(fresh, 0o755)); err != nil {
 		return "", err
 	}
 	if err := os.Rename(fresh, folder); err != nil && !errors.Is(err, fs.ErrExist) { // else somebody was quicker

@@ -12,7 +12,7 @@ func TestTheAgentHomeIsLaidOutOnce(t *testing.T) {
 	var seen [2]os.FileInfo
 	for i := range folders {
 		var err error
-		if folders[i], err = h.agentHome(); err != nil {
+		if folders[i], err = h.cfg.agentHome(); err != nil {
 			t.Fatal(err)
 		}
 		if seen[i], err = os.Stat(folders[i] + "/CLAUDE.md"); err != nil {

@@ -51,6 +51,7 @@ type Config struct {
 
 	SandboxMode    string // bwrap (default) or none
 	SandboxRequire string // lowest tier accepted: A, B, C; default C
+	SandboxUser    string // name or number the agents have outside; empty: 61000 if root runs pilder, else pilder's own
 
 	RunnerMaxRuns      int           // agents at once, default 4
 	RunnerRunTimeout   time.Duration // wall clock of a run, default 15m; at most 50m, well under the token's hour
@@ -99,6 +100,7 @@ func keys() map[string]any {
 		"token.keys":              []string{},
 		"sandbox.mode":            "bwrap",
 		"sandbox.require":         "C",
+		"sandbox.user":            "",
 		"runner.max_runs":         4,
 		"runner.run_timeout":      "15m",
 		"runner.budget.tokens":    3000000,
@@ -221,6 +223,7 @@ func settle(v *viper.Viper, base string) (Config, error) {
 		GatewayPublicURL:     strings.TrimSuffix(v.GetString("gateway.public_url"), "/"),
 		SandboxMode:          v.GetString("sandbox.mode"),
 		SandboxRequire:       strings.ToUpper(v.GetString("sandbox.require")),
+		SandboxUser:          v.GetString("sandbox.user"),
 		RunnerMaxRuns:        v.GetInt("runner.max_runs"),
 		RunnerRunTimeout:     v.GetDuration("runner.run_timeout"),
 		RunnerBudgetTokens:   v.GetInt64("runner.budget.tokens"),

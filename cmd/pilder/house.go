@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -159,7 +160,7 @@ func (h *house) buildRunner(ctx context.Context) error {
 	if err != nil {
 		return machineError("%w", err)
 	}
-	agentHome, err := h.agentHome()
+	agentHome, err := h.cfg.agentHome()
 	if err != nil {
 		return err
 	}
@@ -370,7 +371,18 @@ func newSandbox(cfg Config, accept bool) (*runner.Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	return runner.NewSandbox(runner.SandboxConfig{Require: tier, Unsandboxed: cfg.SandboxMode == "none", AcceptUnsandboxed: accept, Inside: insideProgram()})
+	home, err := cfg.agentHome()
+	if err != nil {
+		return nil, err
+	}
+	box := runner.SandboxConfig{Require: tier, User: cfg.SandboxUser, AgentHome: home,
+		Unsandboxed: cfg.SandboxMode == "none", AcceptUnsandboxed: accept, Inside: insideProgram()}
+	if cli, err := filepath.Abs(claudePath(cfg)); err != nil {
+		return nil, err
+	} else if _, err := os.Stat(cli); err == nil { // else whoever needs it says so
+		box.CLI = filepath.Dir(cli)
+	}
+	return runner.NewSandbox(box)
 }
 
 func pipedreamConfig(cfg Config) pipedream.Config {

@@ -15,11 +15,12 @@ const (
 	ShellName = "pilder-sh"
 )
 
-// Folders inside that the shell's fence speaks of.
+// Folders inside.
 const (
 	DirWork  = "/work"
 	DirState = "/state"
 	DirAgent = "/agent"
+	DirCLI   = "/opt/claude"
 	DirHome  = "/home/agent"
 )
 
@@ -40,6 +41,12 @@ type Finding struct {
 	Remedy  string // the one exact thing to do; empty when nothing is needed
 	Fatal   bool   // the sandbox is below C because of it
 }
+
+// Checks whose remedy names a folder of the host, which is not known inside.
+const (
+	CheckHome = "agent home"
+	CheckCLI  = "cli"
+)
 
 // RemedyBroken is for a sandbox that starts and does not hold.
 const RemedyBroken = "do not run agents here; report this with the versions of the kernel and of bubblewrap"

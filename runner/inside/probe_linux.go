@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -47,6 +49,8 @@ type probe struct {
 func probes(canary, address string) []probe {
 	return []probe{
 		{"identity", identity},
+		{CheckHome, func() string { return unreadable(DirAgent) }},
+		{CheckCLI, func() string { return unreadable(DirCLI) }},
 		{"seccomp", func() string { return status("Seccomp:\t2") }},
 		{"T1", func() string {
 			return readable(canary, "/proc/1/root"+canary, "/proc/self/root"+canary, "/proc/1/cwd/.."+canary)
@@ -108,6 +112,17 @@ func readable(paths ...string) string {
 		}
 	}
 	return ""
+}
+
+// unreadable finds what the agents' user should be able to read and is not.
+func unreadable(dir string) string {
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.Type() != 0 {
+			return err // a folder that cannot be listed is an error
+		}
+		return unix.Access(path, unix.R_OK)
+	})
+	return unless(err == nil || errors.Is(err, fs.ErrNotExist), fmt.Sprintf("an agent cannot read %s: %v", dir, err))
 }
 
 // writable asks without writing. A setting of the kernel is opened: access() does not know its rules.
