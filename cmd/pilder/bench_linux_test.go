@@ -38,7 +38,7 @@ func BenchmarkTurn(b *testing.B) {
 	w := newBench(b, 2+turns+heldRuns+warmPeople)
 	r := results{turns: turns}
 
-	house := w.serve()
+	house := w.serve("PILDER_RUNNER_WARM_MAX=0")
 	bare := w.learnBare()
 	w.cold(w.newcomer())
 	bare.turn()
@@ -57,12 +57,9 @@ func BenchmarkTurn(b *testing.B) {
 	r.held, r.agents = w.holdRuns(house)
 	house.stop()
 
-	house = w.serve("PILDER_RUNNER_WARM_MAX="+strconv.Itoa(warmPeople), "PILDER_RUNNER_WARM_IDLE=30m")
-	if house.reserved {
-		r.noWarm = "this version keeps no agents warm"
-	} else {
-		r.warm = w.warm(turns)
-	}
+	house = w.serve("PILDER_RUNNER_WARM_MAX="+strconv.Itoa(2*warmPeople), "PILDER_RUNNER_WARM_IDLE=30m")
+	r.warm = w.warm(turns)
+	r.waiting = w.agents(house)
 	house.stop()
 
 	r.print()
@@ -92,16 +89,17 @@ type turn struct {
 	asked    time.Time // the first request came to the model
 	known    time.Time // the run was finished and its answer committed
 	sent     time.Time // sendMessage came to Telegram; of a bare CLI: it printed its result
+	parked   time.Time // its agent was ready for the next turn
 }
 
 // results are everything one run of the benchmark has found.
 type results struct {
 	turns            int
 	bare, cold, warm []turn
-	noWarm           string // why there is no warm
 
 	idle, after, held memory   // of pilder alone: before the turns, after them, with heldRuns at work
-	agents            []memory // of the processes inside a sandbox, one each
+	agents            []memory // of the processes in the sandboxes of heldRuns
+	waiting           []memory // the same of warmPeople, between two turns
 }
 
 // print writes the table for people.
@@ -130,9 +128,7 @@ func (r results) print() {
 	row("", "stored → reply sent", each(r.cold, stored, sentAt), 0)
 	row("pilder warm", "stored → model asked", each(r.warm, stored, asked), barWarmAsked)
 	row("", "stored → reply sent", each(r.warm, stored, sentAt), barWarmSent)
-	if r.noWarm != "" {
-		fmt.Printf("%-12s %s\n", "pilder warm", r.noWarm)
-	} else if began := r.begun(); began > 0 {
+	if began := r.begun(); began > 0 {
 		fmt.Printf("%-12s %d of %d turns were not warm: an agent was started for them\n", "", began, len(r.warm))
 	}
 	fmt.Println()
@@ -168,6 +164,7 @@ func (r results) printPhases() {
 		{"run started → model asked", started, asked},
 		{"model asked → answer committed", asked, known},
 		{"answer committed → reply sent", known, sentAt},
+		{"answer committed → agent ready for the next turn", known, parked},
 	} {
 		columns := []string{}
 		for _, turns := range [][]turn{r.cold, r.warm} {
@@ -187,16 +184,11 @@ func (r results) printMemory() {
 	line("pilder serve, started and idle", r.idle)
 	line(fmt.Sprintf("pilder serve, idle after %d runs", r.turns+2), r.after)
 	line("pilder serve, growth per run at work", memory{(r.held.resident - r.after.resident) / heldRuns, (r.held.private - r.after.private) / heldRuns})
-	var cli, rest memory
-	for _, m := range r.agents {
-		if m.private > 16<<20 { // the CLI, and not bubblewrap around it
-			cli.resident, cli.private = cli.resident+m.resident, cli.private+m.private
-		} else {
-			rest.resident, rest.private = rest.resident+m.resident, rest.private+m.private
-		}
-	}
-	line("beside it, per run: the agent CLI", memory{cli.resident / heldRuns, cli.private / heldRuns})
-	line("beside it, per run: bubblewrap", memory{rest.resident / heldRuns, rest.private / heldRuns})
+	cli, around := perAgent(r.agents)
+	line("beside it, per run: the agent CLI", cli)
+	line("beside it, per run: bubblewrap", around)
+	cli, _ = perAgent(r.waiting)
+	line("an agent CLI that waits for its next turn", cli)
 	fmt.Println()
 }
 
@@ -233,6 +225,7 @@ func executed(t turn) time.Time { return t.executed }
 func asked(t turn) time.Time    { return t.asked }
 func known(t turn) time.Time    { return t.known }
 func sentAt(t turn) time.Time   { return t.sent }
+func parked(t turn) time.Time   { return t.parked }
 
 // each gives the time from one step to another in every turn that has both.
 func each(turns []turn, from, to func(turn) time.Time) []time.Duration {
@@ -270,12 +263,14 @@ func (w *bench) warm(turns int) []turn {
 	people := make([]int64, warmPeople)
 	for i := range people {
 		people[i] = w.newcomer()
-		w.say(people[i])
+		w.marked("warm.parked", w.say(people[i]).asked)
 	}
 	var all []turn
 	for i := range turns {
 		rest(w.b.Context(), betweenWarm)
-		all = append(all, w.say(people[i%len(people)]))
+		t := w.say(people[i%len(people)])
+		t.parked = w.marked("warm.parked", t.asked)
+		all = append(all, t)
 		w.progress("warm", i+1, turns)
 	}
 	return all

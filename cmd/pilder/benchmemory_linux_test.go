@@ -68,16 +68,39 @@ func (w *bench) holdRuns(house *serving) (pilder memory, agents []memory) {
 		w.telegram.Say(person, benchSays)
 		w.marked("model", began)
 	}
-	pilder = w.memory(house.cmd.Process.Pid)
-	for _, pid := range descendants(house.cmd.Process.Pid) {
-		agents = append(agents, w.memoryNow(pid))
-	}
+	pilder, agents = w.memory(house.cmd.Process.Pid), w.agents(house)
 	close(hold)
 	for person, began := range people {
 		w.replied(person, began)
 	}
 	w.gone()
 	return pilder, agents
+}
+
+// agents reads the memory of every process in the sandboxes.
+func (w *bench) agents(house *serving) (all []memory) {
+	w.b.Helper()
+	for _, pid := range descendants(house.cmd.Process.Pid) {
+		all = append(all, w.memoryNow(pid))
+	}
+	return all
+}
+
+// perAgent shares what the processes hold among the CLIs that are among them.
+func perAgent(all []memory) (cli, around memory) {
+	clis := amount(0)
+	for _, m := range all {
+		if m.private > 16<<20 { // bubblewrap has a hundredth of it
+			clis++
+			cli.resident, cli.private = cli.resident+m.resident, cli.private+m.private
+		} else {
+			around.resident, around.private = around.resident+m.resident, around.private+m.private
+		}
+	}
+	if clis == 0 {
+		return memory{}, memory{}
+	}
+	return memory{cli.resident / clis, cli.private / clis}, memory{around.resident / clis, around.private / clis}
 }
 
 // descendants lists the living processes below one.

@@ -246,12 +246,11 @@ func (w *bench) gone() {
 
 // serving is one `pilder serve`.
 type serving struct {
-	w        *bench
-	cmd      *exec.Cmd
-	reserved bool // it said that a setting has no effect
-	read     chan struct{}
-	mu       sync.Mutex
-	lines    [][]byte // the latest
+	w     *bench
+	cmd   *exec.Cmd
+	read  chan struct{}
+	mu    sync.Mutex
+	lines [][]byte // the latest
 }
 
 // serve starts it with more settings, and returns once it has looked for messages.
@@ -295,16 +294,12 @@ func (s *serving) follow(errs io.Reader) {
 		var line struct {
 			Event string
 			Time  time.Time
-			Key   string
 		}
 		s.mu.Lock()
 		s.lines = append(s.lines, text)
 		s.lines = s.lines[max(0, len(s.lines)-60):]
-		if json.Unmarshal(text, &line) == nil && line.Event == "config.reserved" {
-			s.reserved = true
-		}
 		s.mu.Unlock()
-		if line.Event != "" {
+		if json.Unmarshal(text, &line) == nil && line.Event != "" {
 			s.w.marks.note(line.Event, line.Time)
 		}
 	}
