@@ -16,6 +16,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"pilder/bot"
+	"pilder/sim/telegram"
+	"pilder/store"
 )
 
 func entity(kind models.MessageEntityType, offset, length int) models.MessageEntity {
@@ -267,6 +269,32 @@ func TestSecretsNeverGoOut(t *testing.T) {
 		"https://example.com/blog/this-is-a-very-long-title-of-an-article-about-nothing-at-all-that-goes-on"} {
 		if got, n := bot.Redact(s); n != 0 {
 			t.Errorf("%q became %q", s, got)
+		}
+	}
+}
+
+func TestWhoWaitsHearsHowManyAreBefore(t *testing.T) {
+	b, err := bot.New(bot.Config{Token: store.NewSecret(telegram.DefaultToken)}, nil)
+	must(t, err)
+	for _, tc := range []struct {
+		lang  string
+		ahead int
+		want  string
+	}{
+		{"es", 0, "el tuyo es el siguiente"},
+		{"es", 1, "Hay un pedido antes que el tuyo"},
+		{"es", 3, "Hay 3 pedidos antes que el tuyo"},
+		{"en", 0, "yours is next"},
+		{"en", 1, "There is one request before yours"},
+		{"en", 12, "There are 12 requests before yours"},
+	} {
+		m := store.Membership{Company: store.Company{ID: "com_1"}, Person: store.Person{Lang: tc.lang}}
+		d := bot.WaitingNotice(m, store.Chat{ID: 5, Topic: 6}, "con_1", tc.ahead)
+		if got := b.Say(d.Lang, d.Notice, d.Args); !strings.Contains(got, tc.want) {
+			t.Errorf("%s, %d: %q", tc.lang, tc.ahead, got)
+		}
+		if d.Company != "com_1" || d.Conversation != "con_1" || d.Chat != (store.Chat{ID: 5, Topic: 6}) || d.Priority != 0 {
+			t.Errorf("%+v", d)
 		}
 	}
 }

@@ -307,8 +307,7 @@ func (s *Store) takeOverFile(ctx context.Context) error {
 // sweep inserts the wake-ups that should exist: idempotent, so it repairs whatever was lost. The kill loops pass without
 // it (measured), so what it finds is worth a look.
 func (s *Store) sweep(ctx context.Context) error {
-	const waits = `SELECT conversation_id FROM message WHERE state = 'queued'`
-	asleep := waits + ` UNION SELECT conversation_id FROM run WHERE state = 'running' AND instance_id NOT IN (
+	asleep := `SELECT conversation_id FROM message WHERE ` + waits + ` UNION SELECT conversation_id FROM run WHERE state = 'running' AND instance_id NOT IN (
 		SELECT instance_id FROM instance WHERE beat_ms > ` + s.d.nowMS + ` - $1)`
 	var all []ConversationID
 	rows, err := s.reads.QueryContext(ctx, asleep, s.ttl.Milliseconds())

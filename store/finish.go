@@ -136,7 +136,7 @@ func (s *Store) finishRun(ctx context.Context, tx *sql.Tx, l *liveTurn, r Run, f
 // transaction, so its key is free: either a message is seen here, or Receive's own insert comes after us and succeeds.
 func (s *Store) wakeNext(ctx context.Context, tx *sql.Tx, c ConversationID) error {
 	var waiting int
-	if err := tx.QueryRowContext(ctx, `SELECT COUNT(*) FROM message WHERE conversation_id = $1 AND state = 'queued'`, c).Scan(&waiting); err != nil {
+	if err := tx.QueryRowContext(ctx, `SELECT COUNT(*) FROM message WHERE conversation_id = $1 AND `+waits, c).Scan(&waiting); err != nil {
 		return err
 	}
 	if waiting == 0 {

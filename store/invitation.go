@@ -101,6 +101,9 @@ func (s *Store) AcceptInvitation(ctx context.Context, from UpdateRef, token Secr
 		if _, err := tx.ExecContext(ctx, `UPDATE invitation SET spent_by = $2 WHERE token_hash = $1`, hash[:], m.ID); err != nil {
 			return err
 		}
+		if err := s.expect(ctx, tx, from, m); err != nil {
+			return err
+		}
 		if err := s.say(ctx, tx, origin{bot: from.Bot}, drafts); err != nil {
 			return err
 		}
@@ -110,4 +113,21 @@ func (s *Store) AcceptInvitation(ctx context.Context, from UpdateRef, token Secr
 		return Membership{}, fmt.Errorf("accepting an invitation: %w", err)
 	}
 	return m, nil
+}
+
+// expect begins the conversation of a newcomer where their update came from, if it was their private chat: they are about
+// to write there.
+func (s *Store) expect(ctx context.Context, tx *sql.Tx, from UpdateRef, m Membership) error {
+	var c Chat
+	err := tx.QueryRowContext(ctx, `SELECT chat_id, topic_id FROM arrival WHERE bot_id = $1 AND update_id = $2 AND is_private = 1`,
+		from.Bot, from.UpdateID).Scan(&c.ID, &c.Topic)
+	if errors.Is(err, sql.ErrNoRows) || err == nil && !m.Current {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading update %d: %w", from.UpdateID, err)
+	}
+	c.Private = true
+	_, err = s.conversation(ctx, tx, from.Bot, m, c)
+	return err
 }

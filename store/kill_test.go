@@ -181,12 +181,15 @@ func (l *loop) count(t *testing.T, query string) int {
 func (l *loop) check(t *testing.T) {
 	t.Helper()
 	zero := map[string]string{
-		"runs still going on":       `SELECT COUNT(*) FROM run WHERE state IN ('running', 'prepared')`,
+		"runs still going on":       `SELECT COUNT(*) FROM run WHERE state = 'running'`,
+		"calls of a prepared run":   `SELECT COUNT(*) FROM call c WHERE NOT EXISTS (SELECT 1 FROM run r WHERE r.run_id = c.run_id AND r.state <> 'prepared')`,
+		"turns of a prepared run":   `SELECT COUNT(*) FROM message m WHERE m.run_id <> '' AND NOT EXISTS (SELECT 1 FROM run r WHERE r.run_id = m.run_id AND r.state <> 'prepared')`,
+		"no run was ever warm":      `SELECT CASE WHEN COUNT(*) > 0 THEN 0 ELSE 1 END FROM run WHERE warm = 1`,
 		"succeeded without a reply": `SELECT COUNT(*) FROM run r WHERE r.state = 'succeeded' AND 1 <> (SELECT COUNT(*) FROM reply p WHERE p.run_id = r.run_id AND p.kind = 'answer')`,
 		"answered by no success":    `SELECT COUNT(*) FROM message m JOIN run r ON r.run_id = m.run_id WHERE m.state = 'answered' AND r.state <> 'succeeded'`,
 		"calls left open":           `SELECT COUNT(*) FROM call WHERE outcome = ''`,
 		"repeats nobody heard of":   `SELECT COUNT(*) FROM run r WHERE r.state = 'interrupted' AND r.started_child_ms > 0 AND NOT EXISTS (SELECT 1 FROM reply p WHERE p.run_id = r.run_id)`,
-		"audit rows missing":        `SELECT COUNT(*) FROM run r WHERE 2 <> (SELECT COUNT(*) FROM audit a WHERE a.subject = r.run_id AND a.action IN ('run.started', 'run.finished'))`,
+		"audit rows missing":        `SELECT COUNT(*) FROM run r WHERE r.state <> 'prepared' AND 2 <> (SELECT COUNT(*) FROM audit a WHERE a.subject = r.run_id AND a.action IN ('run.started', 'run.finished'))`,
 	}
 	for what, query := range zero {
 		if n := l.count(t, query); n != 0 {
@@ -208,7 +211,7 @@ func (l *loop) check(t *testing.T) {
 			seen[line] = true
 		}
 	}
-	t.Logf("%v", ask(t, l.URL, `SELECT state, COUNT(*) FROM run GROUP BY state ORDER BY state`, 2))
+	t.Logf("%v", ask(t, l.URL, `SELECT state, warm, COUNT(*) FROM run GROUP BY state, warm ORDER BY state, warm`, 3))
 	t.Logf("%v", ask(t, l.URL, `SELECT state, COUNT(*) FROM message GROUP BY state ORDER BY state`, 2))
 }
 

@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -90,6 +91,7 @@ func (s script) note(log, format string, args ...any) error {
 type node struct {
 	script
 	*store.Store
+	kept  *kept
 	alive *os.File // kept here, for a file that nobody refers to is closed by the garbage collector
 }
 
@@ -113,7 +115,7 @@ func playNode() error {
 		return err
 	}
 	defer s.Close()
-	n := &node{sc, s, os.NewFile(loopFD, "alive")}
+	n := &node{sc, s, &kept{runs: map[store.ConversationID]store.RunID{}}, os.NewFile(loopFD, "alive")}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.Run(ctx) })
 	g.Go(func() error { return s.ServeTurns(ctx, 4, patience, n.turn) })
@@ -203,8 +205,42 @@ func (n *node) sendNext(ctx context.Context, p store.Poller) (bool, error) {
 	return true, n.MarkSent(ctx, p, r.ID, 1)
 }
 
-// turn is a run: a child process that works for a while and has one effect.
+// kept are the runs that a node has ready.
+type kept struct {
+	mu   sync.Mutex
+	runs map[store.ConversationID]store.RunID
+}
+
+func (k *kept) take(c store.ConversationID) store.RunID {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	r := k.runs[c]
+	delete(k.runs, c)
+	return r
+}
+
+func (k *kept) put(r store.Run) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.runs[r.Conversation] = r.ID
+}
+
+// turn is a run: a child process that works for a while and has one effect. Every sixth or so is put off first, and after
+// most of them the next is prepared.
 func (n *node) turn(ctx context.Context, t store.Turn) error {
+	if rand.IntN(6) == 0 {
+		return store.ErrLater
+	}
+	if rand.IntN(2) == 0 { // while the turn waits at a gate
+		head, ok, err := n.Waiting(ctx, t.Conversation)
+		if err == nil && ok {
+			err = n.prepare(ctx, t.Conversation, head.Member.ID)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	t.Prepared = n.kept.take(t.Conversation)
 	r, ok, err := n.StartRun(ctx, t)
 	if err != nil || !ok {
 		return err
@@ -215,6 +251,21 @@ func (n *node) turn(ctx context.Context, t store.Turn) error {
 	}
 	_, err = n.FinishRun(ctx, t, r, store.Finish{State: state, Reason: "loop", Drafts: []store.Draft{{Kind: store.DraftAnswer, Markdown: "done"}}})
 	if errors.Is(err, store.ErrLost) {
+		return nil
+	}
+	if err != nil || rand.IntN(4) == 0 {
+		return err
+	}
+	return n.prepare(context.WithoutCancel(ctx), r.Conversation, r.Member.ID)
+}
+
+// prepare keeps a run ready, unless somebody was quicker.
+func (n *node) prepare(ctx context.Context, c store.ConversationID, m store.MembershipID) error {
+	r, err := n.Prepare(ctx, c, m, "")
+	switch {
+	case err == nil:
+		n.kept.put(r)
+	case errors.Is(err, store.ErrBusy), errors.Is(err, store.ErrLost):
 		return nil
 	}
 	return err

@@ -107,7 +107,7 @@ func (s *Store) adopt(ctx context.Context, tx *sql.Tx, t Turn, of claimed, r *Ru
 	var role policy.Role
 	var frozen frozenTexts
 	err := tx.QueryRowContext(ctx, `SELECT membership_id, role, scopes, policy_grant, accounts, expires_ms, COALESCE((
-			SELECT h.membership_id FROM message h WHERE h.conversation_id = $2 AND h.state = 'queued' ORDER BY h.seq LIMIT 1), '')
+			SELECT membership_id FROM message WHERE conversation_id = $2 AND `+waits+` ORDER BY seq LIMIT 1), '')
 		FROM run WHERE run_id = $1 AND conversation_id = $2 AND instance_id = $3 AND state = 'prepared'
 			AND fence = $4 AND fence > $5 AND session = $6 AND expires_ms >= $7`,
 		t.Prepared, t.Conversation, s.instance, r.Fence, of.forgotten, r.Session, ms(r.Started.Add(t.Life))).

@@ -117,9 +117,10 @@ func TestAChangeBetweenTurnsRetiresThePreparedRun(t *testing.T) {
 		{"a role", func(t *testing.T, w *town, _ *keeper, r store.Run) {
 			w.exec(t, `UPDATE membership SET role = 'approver' WHERE membership_id = $1`, r.Member.ID)
 		}},
-		{"the only other approver goes", func(t *testing.T, w *town, _ *keeper, r store.Run) {
+		{"the only others who could approve", func(t *testing.T, w *town, k *keeper, r store.Run) {
 			w.exec(t, `UPDATE membership SET role = 'admin' WHERE membership_id = $1`, r.Member.ID)
-			w.exec(t, `UPDATE run SET role = 'admin' WHERE run_id = $1`, r.ID)
+			k.kept[r.Conversation] = need(w.Prepare(t.Context(), r.Conversation, r.Member.ID, r.Session))(t)
+			w.exec(t, `UPDATE membership SET role = 'member' WHERE membership_id <> $1`, r.Member.ID)
 		}},
 		{"an account comes", func(t *testing.T, w *town, _ *keeper, _ store.Run) {
 			need(w.SeedAccount(t.Context(), w.member, "gmail", "apn_9", "x"))(t)
@@ -159,6 +160,9 @@ func TestAChangeBetweenTurnsRetiresThePreparedRun(t *testing.T) {
 			if err := w.NewConversation(t.Context(), w.press(t, 103), 103, private(w.member)); err != nil {
 				t.Fatal(err)
 			}
+		}},
+		{"the session", func(t *testing.T, w *town, _ *keeper, _ store.Run) {
+			w.exec(t, `UPDATE conversation SET session = 'ses-other'`)
 		}},
 		{"too little of its hour is left", func(t *testing.T, w *town, _ *keeper, _ store.Run) {
 			w.clock.Advance(40 * time.Minute)

@@ -243,14 +243,14 @@ func (s *Store) ServeApproved(ctx context.Context, max int, execute func(ctx con
 
 // serve runs a client until ctx ends, and then gives its work at most drain.
 func (s *Store) serve(ctx context.Context, client *river.Client[*sql.Tx], drain time.Duration) error {
+	s.beginServing()
+	defer s.endServing()
 	if err := s.beat(ctx); err != nil { // before anything is taken under this name
 		if ctx.Err() != nil {
 			return nil
 		}
 		return err
 	}
-	s.beginServing()
-	defer s.endServing()
 	// Started without the end of ctx, so that the end is ours to time.
 	if err := client.Start(context.WithoutCancel(ctx)); err != nil {
 		return fmt.Errorf("starting the queue: %w", err)

@@ -184,6 +184,10 @@ func (s *Store) fill(ctx context.Context, tx *sql.Tx, t Turn, r *Run) error {
 	return s.insertRun(ctx, tx, *r, t.Job)
 }
 
+// waits is the condition of a message that waits. Its first half is that of the index message_open, without which SQLite
+// would walk through all that was ever written in the conversation.
+const waits = `state IN ('queued', 'running') AND state = 'queued'`
+
 // takeTurn takes the unbroken row of waiting messages at the head that have the head's sender: A A B A gives three runs,
 // never A A A and then B, which would break the order.
 func (s *Store) takeTurn(ctx context.Context, tx *sql.Tx, r *Run) (m MembershipID, err error) {
@@ -194,9 +198,9 @@ func (s *Store) takeTurn(ctx context.Context, tx *sql.Tx, r *Run) (m MembershipI
 	var all []taken
 	var company CompanyID
 	rows, err := tx.QueryContext(ctx, `UPDATE message SET state = 'running', run_id = $2, attempts = attempts + 1
-		WHERE message_id IN (SELECT message_id FROM message WHERE conversation_id = $1 AND state = 'queued'
-			AND seq < COALESCE((SELECT MIN(o.seq) FROM message o WHERE o.conversation_id = $1 AND o.state = 'queued' AND o.person_id <> (
-				SELECT h.person_id FROM message h WHERE h.conversation_id = $1 AND h.state = 'queued' ORDER BY h.seq LIMIT 1)), 9223372036854775807)
+		WHERE message_id IN (SELECT message_id FROM message WHERE conversation_id = $1 AND `+waits+`
+			AND seq < COALESCE((SELECT MIN(seq) FROM message WHERE conversation_id = $1 AND `+waits+` AND person_id <> (
+				SELECT person_id FROM message WHERE conversation_id = $1 AND `+waits+` ORDER BY seq LIMIT 1)), 9223372036854775807)
 			ORDER BY seq LIMIT $3)
 		RETURNING message_id, seq, company_id, membership_id, telegram_id, attempts, text, received_ms`, r.Conversation, r.ID, turnCap)
 	err = each(rows, err, func(scan func(...any) error) error {
@@ -300,21 +304,21 @@ func (s *Store) LiveRun(ctx context.Context, id RunID) (Run, error) {
 	r := Run{ID: id, State: RunRunning}
 	var m MembershipID
 	var company CompanyID
-	var private, started, expires int64
+	var private, warm, started, expires int64
 	var role policy.Role
 	var scopes, grant, accounts string
 	err := s.reads.QueryRowContext(ctx, `SELECT r.company_id, r.membership_id, r.conversation_id, c.chat_id, c.topic_id, c.is_private,
-			r.fence, r.attempt, r.role, r.scopes, r.policy_grant, r.accounts, r.session, r.started_ms, r.expires_ms
+			r.fence, r.attempt, r.role, r.scopes, r.policy_grant, r.accounts, r.session, r.warm, r.started_ms, r.expires_ms
 		FROM run r JOIN conversation c ON c.conversation_id = r.conversation_id WHERE r.run_id = $1 AND r.state = 'running'`, id).
 		Scan(&company, &m, &r.Conversation, &r.Chat.ID, &r.Chat.Topic, &private, &r.Fence, &r.Attempt, &role, &scopes, &grant,
-			&accounts, &r.Session, &started, &expires)
+			&accounts, &r.Session, &warm, &started, &expires)
 	if errors.Is(err, sql.ErrNoRows) {
 		return Run{}, ErrNotFound
 	}
 	if err != nil {
 		return Run{}, fmt.Errorf("reading run %s: %w", id, err)
 	}
-	r.Chat.Private, r.Started, r.Expires = private == 1, at(started), at(expires)
+	r.Chat.Private, r.Warm, r.Started, r.Expires = private == 1, warm == 1, at(started), at(expires)
 	if r.Member, err = membership(ctx, s.reads, `m.company_id = $1 AND m.membership_id = $2`, company, m); err != nil {
 		return Run{}, err
 	}

@@ -61,7 +61,7 @@ func (s *Store) stop(ctx context.Context, tx *sql.Tx, c ConversationID, m Member
 		return done, 0, err
 	}
 	r, err := tx.ExecContext(ctx, `UPDATE message SET state = 'cancelled', reason = 'stopped', ended_ms = $3
-		WHERE conversation_id = $1 AND person_id = $2 AND state = 'queued'`, c, m.Person.ID, s.now())
+		WHERE conversation_id = $1 AND person_id = $2 AND `+waits, c, m.Person.ID, s.now())
 	if err != nil {
 		return done, 0, err
 	}

@@ -20,14 +20,15 @@ type WaitingTurn struct {
 	Told    bool      // its person was told that they wait
 }
 
-// Waiting tells whose turn is the conversation's next; ok is false when nothing waits there.
+// Waiting tells, to whoever has a turn of the conversation and has not started it, whose turn it is; ok is false when there
+// is nothing to do, and then StartRun ends it at once. What a dead worker had begun waits too: StartRun decides about it.
 func (s *Store) Waiting(ctx context.Context, c ConversationID) (w WaitingTurn, ok bool, err error) {
 	var m MembershipID
 	var private, since, told int64
 	err = s.reads.QueryRowContext(ctx, `SELECT m.company_id, m.person_id, m.membership_id, m.message_id, m.received_ms, m.told_ms,
 			c.chat_id, c.topic_id, c.is_private
 		FROM message m JOIN conversation c ON c.conversation_id = m.conversation_id
-		WHERE m.conversation_id = $1 AND m.state = 'queued' ORDER BY m.seq LIMIT 1`, c).
+		WHERE m.conversation_id = $1 AND m.state IN ('queued', 'running') ORDER BY m.seq LIMIT 1`, c).
 		Scan(&w.Company, &w.Person, &m, &w.Message, &since, &told, &w.Chat.ID, &w.Chat.Topic, &private)
 	if errors.Is(err, sql.ErrNoRows) {
 		return WaitingTurn{}, false, nil

@@ -64,9 +64,11 @@ func TestCommandsWorkBesideAServingProcess(t *testing.T) {
 	var shown struct {
 		Run   string
 		State string
+		Warm  *bool
 		Calls []struct{ Tool string }
 	}
 	if err := json.Unmarshal([]byte(do("runs show "+run)), &shown); err != nil || shown.Run != run || shown.State != "succeeded" ||
+		shown.Warm == nil || *shown.Warm ||
 		len(shown.Calls) != 1 || shown.Calls[0].Tool != created {
 		t.Errorf("runs show: %+v, %v", shown, err)
 	}
