@@ -320,13 +320,13 @@ func TestCataloguesSayTheSameInBothLanguages(t *testing.T) {
 	}
 	for _, key := range []string{"run.failed", "run.busy", "run.timed_out", "run.interrupted", "run.restarted", "run.failed_twice",
 		"run.context_lost", "run.empty", "run.too_long", "run.not_ready", "run.busy_minutes", "run.busy_hours",
-		"run.memory", "run.disk", "run.budget", "call.unknown"} {
+		"run.memory", "run.disk", "run.budget", "run.cut", "call.unknown"} {
 		if all["es"][key] == "" {
 			t.Errorf("%s is promised to others and missing", key)
 		}
 	}
 	for _, key := range []string{"run.failed", "run.busy", "run.timed_out", "run.interrupted", "run.too_long", "run.not_ready",
-		"run.busy_minutes", "run.busy_hours", "run.memory", "run.disk", "run.budget"} {
+		"run.busy_minutes", "run.busy_hours", "run.memory", "run.disk", "run.budget", "run.cut"} {
 		if !strings.HasSuffix(all["es"][key], "{done}") {
 			t.Errorf("%s asks to try again and does not tell what was done", key)
 		}

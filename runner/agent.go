@@ -234,23 +234,26 @@ func (a *agent) changeToken(ctx context.Context, token store.Secret) error {
 }
 
 // end lets the process go: the end of its input, then SIGTERM, then SIGKILL for everything inside. politely is for one whose
-// turn has ended. First the process, then its doors: a call under way ends as it will, and is recorded.
+// turn has ended. First the process, then its doors: a call under way ends as it will, and is recorded. What it does not do by
+// itself is logged: an exit code of 143 or 137 with no such line came from elsewhere.
 func (a *agent) end(politely bool) error {
 	_ = a.p.Stdin.Close() // also ends a writer that hangs on a full socket
-	waits := []struct {
-		before func() error
-		wait   time.Duration
-	}{{func() error { return nil }, a.cfg.ExitGrace}, {a.p.Terminate, a.cfg.KillGrace}}
-	if !politely {
-		waits = waits[1:]
+	grace := time.Duration(0)
+	if politely {
+		grace = a.cfg.ExitGrace
 	}
-	for _, w := range waits {
-		_ = w.before() // a process that is gone is what is wanted
-		if a.gone(w.wait) {
-			break
+	if !a.gone(grace) {
+		a.killed("term")
+		_ = a.p.Terminate() // a process that is gone is what is wanted
+		if !a.gone(a.cfg.KillGrace) {
+			a.killed("kill")
 		}
 	}
 	return a.close()
+}
+
+func (a *agent) killed(signal string) {
+	a.cfg.Log.Info().Str("event", "run.killed").Str("conversation", string(a.conversation)).Str("signal", signal).Send()
 }
 
 // close kills what is left of the process, without a word, and everything that was made for it.
@@ -270,7 +273,13 @@ func (a *agent) shut() error {
 	return err
 }
 
+// gone tells whether the process has ended, within a while.
 func (a *agent) gone(wait time.Duration) bool {
+	select {
+	case <-a.p.Done():
+		return true
+	default:
+	}
 	t := time.NewTimer(wait)
 	defer t.Stop()
 	select {

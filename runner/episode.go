@@ -21,9 +21,11 @@ type outcome struct {
 	state       store.RunState
 	reason      string // content-free
 	answer      string // of a success
+	partial     string // the last words of a process that had no result to give
 	session     string // to resume next time; empty: the one from before
 	turns       int
 	tools       int  // tools the process began
+	began       bool // the process took the turn up
 	resumed     bool // the process went on with a session
 	contextLost bool // the person must hear that the conversation begins anew
 	told        bool // the answer showed the process's mark
@@ -33,6 +35,10 @@ type outcome struct {
 const (
 	reasonNoTools = "tools_missing"
 	reasonUntold  = "untold" // a process that waited did not take the turn up
+
+	reasonCrashed  = "crashed"   // it ended before it took the turn up
+	reasonNoResult = "no_result" // it ended without a result
+	reasonIdle     = "idle"      // it was silent for too long
 )
 
 // episode is one run from start to commit: with one process or, where that could not begin, with another.
@@ -62,22 +68,46 @@ func (e *episode) play(ctx context.Context, a *agent) outcome {
 	ctx, cancel := context.WithTimeoutCause(ctx, e.cfg.RunTimeout, errRunTimeout)
 	defer cancel()
 	o := e.attempt(ctx, false)
-	if a != nil && e.again(ctx, o, slices.Contains([]string{reasonUntold, reasonNoTools, "crashed", "no_result", "door"}, o.reason)) {
+	if a != nil && e.again(ctx, o, slices.Contains([]string{reasonUntold, reasonNoTools, reasonCrashed, reasonNoResult, reasonMemory, "door"}, o.reason)) {
 		o = e.attempt(ctx, false)
 	}
 	if e.again(ctx, o, o.reason == reasonNoTools) {
 		return e.attempt(ctx, false)
 	}
-	if e.again(ctx, o, o.resumed && o.turns == 0 && slices.Contains([]string{reasonSessionGone, "crashed", "failed"}, o.reason)) {
-		o = e.attempt(ctx, true)
-		o.contextLost = true
+	if e.again(ctx, o, o.blamesSession()) {
+		return e.afresh(ctx, o.reason)
+	}
+	return o
+}
+
+// blamesSession tells whether the session that was resumed may be why a turn failed.
+func (o outcome) blamesSession() bool {
+	switch o.reason {
+	case reasonSessionGone, reasonRejected:
+		return o.resumed
+	case "failed":
+		return o.resumed && o.turns == 0
+	case reasonCrashed, reasonMemory, reasonIdle:
+		return o.resumed && !o.began
+	}
+	return false
+}
+
+// afresh leaves the session behind and tries without. Where the same happens again, the session was not to blame, and is
+// kept: a bad hour of the machine must not cost anybody their conversation.
+func (e *episode) afresh(ctx context.Context, reason string) outcome {
+	o := e.attempt(ctx, true)
+	o.contextLost = o.reason != reason || reason == reasonSessionGone
+	if !o.contextLost {
+		o.session = ""
 	}
 	return o
 }
 
 // again tells whether a failed turn begins once more, and leaves a line if it does.
 func (e *episode) again(ctx context.Context, o outcome, useful bool) bool {
-	if !useful || o.state != store.RunFailed || o.tools > 0 || ctx.Err() != nil {
+	failed := o.state == store.RunFailed || o.state == store.RunTimedOut && o.reason == reasonIdle
+	if !useful || !failed || o.tools > 0 || ctx.Err() != nil {
 		return false
 	}
 	e.event("run.again", e.run).Str("reason", o.reason).Send()
@@ -245,8 +275,12 @@ func (e *episode) finishOf(ctx context.Context, o outcome) store.Finish {
 		Tokens: e.usage.Tokens, CostUSD: e.usage.CostUSD,
 		Stages: store.Stages{Total: e.cfg.Now().Sub(e.began).Milliseconds()},
 	}
-	if o.contextLost {
-		f.Session = o.session // the one from before cannot be resumed
+	switch {
+	case o.contextLost && (o.state == store.RunCancelled || o.state == store.RunInterrupted):
+		f.Session = e.run.Session // such a run says nothing: the next one finds out again, and does
+	case o.contextLost:
+		f.Session = o.session // the one before is not tried again
+		f.Drafts = append(f.Drafts, e.cfg.Notice(e.run, "run.context_lost", nil))
 	}
 	if d := e.last; d != nil && !d.ready.IsZero() {
 		f.Stages.Spawn = d.ready.Sub(e.began).Milliseconds()
@@ -255,15 +289,16 @@ func (e *episode) finishOf(ctx context.Context, o outcome) store.Finish {
 			f.Stages.FirstToken = d.firstText.Sub(d.ready).Milliseconds()
 		}
 	}
-	if o.contextLost && o.state == store.RunSucceeded {
-		f.Drafts = append(f.Drafts, e.cfg.Notice(e.run, "run.context_lost", nil))
-	}
 	switch o.state {
 	case store.RunSucceeded:
 		f.Drafts = append(f.Drafts, e.cfg.Answer(e.run, o.answer))
 	case store.RunCancelled: // whoever stopped it has been told what was done
 	default:
 		key, args := notice(o, e.usage.RetryAfter)
+		if o.partial != "" { // the agent's own last words, for what they are
+			f.Drafts = append(f.Drafts, e.cfg.Answer(e.run, o.partial))
+			key = "run.cut"
+		}
 		args["done"] = strings.Join(done, ", ")
 		f.Drafts = append(f.Drafts, e.cfg.Notice(e.run, key, args))
 		for _, c := range unsure {

@@ -1,6 +1,7 @@
 package runner_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -189,15 +190,17 @@ func (o *office) writeIn(chat store.Chat, texts ...string) store.ConversationID 
 }
 
 // stop is the person's /stop.
-func (o *office) stop() {
+func (o *office) stop() { o.stopIn(o.chat()) }
+
+func (o *office) stopIn(chat store.Chat) {
 	o.t.Helper()
 	o.updates++
 	_, err := o.Receive(o.t.Context(), o.poller, []store.Arrival{{UpdateID: o.updates, Raw: []byte(`{}`), Kind: store.ArrivalControl,
-		From: store.Person{Telegram: o.member.Person.Telegram}, Chat: o.chat()}})
+		From: store.Person{Telegram: o.member.Person.Telegram}, Chat: chat}})
 	if err == nil {
-		_, err = o.Stop(o.t.Context(), store.UpdateRef{Bot: bot, UpdateID: o.updates}, o.member.Person.Telegram, o.chat(),
+		_, err = o.Stop(o.t.Context(), store.UpdateRef{Bot: bot, UpdateID: o.updates}, o.member.Person.Telegram, chat,
 			func(store.Stopped) []store.Draft {
-				return []store.Draft{{Company: o.member.Company.ID, Chat: o.chat(), Kind: store.DraftNotice, Notice: "stopped"}}
+				return []store.Draft{{Company: o.member.Company.ID, Chat: chat, Kind: store.DraftNotice, Notice: "stopped"}}
 			})
 	}
 	if err != nil {
@@ -205,8 +208,8 @@ func (o *office) stop() {
 	}
 }
 
-// said is what a person got. Done and Tool are what a notice tells of calls.
-type said struct{ Text, Notice, Done, Tool string }
+// said is what a person got. Done and Tool are what a notice tells of calls, Wait how long they should.
+type said struct{ Text, Notice, Done, Tool, Wait string }
 
 // read sends what waits in the outbox until n replies went out.
 func (o *office) read(n int) []said {
@@ -232,7 +235,8 @@ func (o *office) read(n int) []said {
 		if err := errors.Join(o.MarkSending(ctx, o.poller, r.ID), o.MarkSent(ctx, o.poller, r.ID, int64(len(all)+1))); err != nil {
 			o.t.Fatal(err)
 		}
-		all = append(all, said{r.Draft.Markdown, r.Draft.Notice, r.Draft.Args["done"], r.Draft.Args["tool"]})
+		all = append(all, said{r.Draft.Markdown, r.Draft.Notice, r.Draft.Args["done"], r.Draft.Args["tool"],
+			cmp.Or(r.Draft.Args["minutes"], r.Draft.Args["hours"])})
 	}
 	return all
 }

@@ -22,100 +22,19 @@ import (
 )
 
 func TestWhatBecomesOfATurn(t *testing.T) {
-	quick := func(cfg *runner.Config) {
-		cfg.IdleTimeout, cfg.ToolTimeout, cfg.InterruptGrace = 700*time.Millisecond, 700*time.Millisecond, 100*time.Millisecond
-	}
 	for script, c := range map[string]struct {
 		change func(*runner.Config)
 		want   said
-		end    end
 	}{
-		"echo":                               {nil, said{Text: "you said: hello"}, end{store.RunSucceeded, "ok"}},
-		"knocks at the doors":                {nil, said{Text: "tools model"}, end{store.RunSucceeded, "ok"}},
-		"text only in the assistant's event": {nil, said{Text: "only here"}, end{store.RunSucceeded, "ok"}},
-		"nothing to say":                     {nil, said{}, end{store.RunSucceeded, "empty"}},
-		"garbage between":                    {nil, said{Text: "in spite of it"}, end{store.RunSucceeded, "ok"}},
-		"50 MB":                              {nil, said{Text: "after 50 MB"}, end{store.RunSucceeded, "ok"}},
-		"a line over the limit":              {func(cfg *runner.Config) { cfg.MaxLine = 1 << 20 }, said{Text: "after the long line"}, end{store.RunSucceeded, "ok"}},
-		"answers and never exits":            {nil, said{Text: "here I am"}, end{store.RunSucceeded, "ok"}},
-		"answers and leaves a daemon":        {nil, said{Text: "done"}, end{store.RunSucceeded, "ok"}},
-		"without pilder at first":            {nil, said{Text: "at last"}, end{store.RunSucceeded, "ok"}},
-		"works long in a tool":               {func(cfg *runner.Config) { cfg.IdleTimeout = 10 * time.Second }, said{Text: "done"}, end{store.RunSucceeded, "ok"}},
-
-		"without pilder":       {nil, said{Notice: "run.not_ready"}, end{store.RunFailed, "tools_missing"}},
-		"another version":      {nil, said{Notice: "run.not_ready"}, end{store.RunFailed, "cli_version"}},
-		"crashes at the start": {nil, said{Notice: "run.failed"}, end{store.RunFailed, "crashed"}},
-		"no result":            {nil, said{Notice: "run.failed"}, end{store.RunFailed, "no_result"}},
-		"a cut result":         {nil, said{Notice: "run.failed"}, end{store.RunFailed, "no_result"}},
-		"hangs at the start":   {quick, said{Notice: "run.timed_out"}, end{store.RunTimedOut, "idle"}},
-		"hangs in a tool":      {quick, said{Notice: "run.timed_out"}, end{store.RunTimedOut, "idle"}},
-		"talks for ever": {func(cfg *runner.Config) {
-			quick(cfg)
-			cfg.IdleTimeout, cfg.RunTimeout = patience, 1500*time.Millisecond
-		},
-			said{Notice: "run.timed_out"}, end{store.RunTimedOut, "time"}},
-
-		"busy":                {nil, said{Notice: "run.busy"}, end{store.RunFailed, "busy"}},
-		"rate limit":          {nil, said{Notice: "run.busy"}, end{store.RunFailed, "busy"}},
-		"status unlike":       {nil, said{Notice: "run.busy"}, end{store.RunFailed, "busy"}},
-		"bad key":             {nil, said{Notice: "run.not_ready"}, end{store.RunFailed, "model_auth"}},
-		"no such model":       {nil, said{Notice: "run.not_ready"}, end{store.RunFailed, "model_unknown"}},
-		"too large":           {nil, said{Notice: "run.too_long"}, end{store.RunFailed, "too_long"}},
-		"blocking":            {nil, said{Notice: "run.too_long"}, end{store.RunFailed, "too_long"}},
-		"bad request":         {nil, said{Notice: "run.failed"}, end{store.RunFailed, "rejected"}},
-		"refusal":             {nil, said{Notice: "run.failed"}, end{store.RunFailed, "refused"}},
-		"max turns":           {nil, said{Notice: "run.failed"}, end{store.RunFailed, "max_turns"}},
-		"pause":               {nil, said{Notice: "run.failed"}, end{store.RunFailed, "incomplete"}},
-		"aborted":             {nil, said{Notice: "run.failed"}, end{store.RunFailed, "incomplete"}},
-		"limit as an answer":  {nil, said{Notice: "run.busy"}, end{store.RunFailed, "busy"}},
-		"about to use a tool": {nil, said{Notice: "run.failed"}, end{store.RunFailed, "incomplete"}},
-		"result unlike":       {nil, said{Notice: "run.failed"}, end{store.RunFailed, "failed"}},
+		"echo":                  {nil, said{Text: "you said: hello"}},
+		"knocks at the doors":   {nil, said{Text: "tools model"}},
+		"a line over the limit": {func(cfg *runner.Config) { cfg.MaxLine = 1 << 20 }, said{Text: "after the long line"}},
 	} {
 		t.Run(script, func(t *testing.T) {
 			t.Parallel()
-			o := newOffice(t, script, c.change)
-			o.work()
-			o.write("hello")
-			if diff := cmp.Diff([]said{c.want}, o.read(1)); diff != "" {
-				t.Errorf("the person read (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff([]end{c.end}, ends(o.ended(1))); diff != "" {
-				t.Errorf("the run ended (-want +got):\n%s", diff)
-			}
-			o.clean()
-			if t.Failed() {
-				t.Log(o.log)
-			}
+			fault{script: script, change: c.change, talk: reads(c.want), end: ok()}.play(t)
 		})
 	}
-}
-
-func TestNoDaemonOutlivesItsRun(t *testing.T) {
-	o := newOffice(t, "answers and leaves a daemon", nil)
-	o.work()
-	o.write("hello")
-	o.read(1)
-	o.clean()
-	if left := hostProcesses(t, "4713.25"); len(left) > 0 {
-		t.Errorf("still there: %v", left)
-	}
-}
-
-func TestCLIThatIsNotThere(t *testing.T) {
-	o := newOffice(t, "echo", nil)
-	path := o.cfg.CLI
-	o.work()
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	o.write("hello")
-	if diff := cmp.Diff([]said{{Notice: "run.not_ready"}}, o.read(1)); diff != "" {
-		t.Error(diff)
-	}
-	if diff := cmp.Diff([]end{{store.RunFailed, "cli_missing"}}, ends(o.ended(1))); diff != "" {
-		t.Error(diff)
-	}
-	o.clean()
 }
 
 func TestSandboxThatBreaksFailsTheRunAndNotTheRunner(t *testing.T) {
@@ -235,78 +154,6 @@ func TestConversationGoesOnInItsSession(t *testing.T) {
 		t.Errorf("resumed: %+v", known)
 	}
 	o.clean()
-}
-
-func TestSessionThatCannotBeResumedIsLeftBehindOnce(t *testing.T) {
-	for _, script := range []string{"session gone", "resume crashes"} {
-		t.Run(script, func(t *testing.T) {
-			o := newOffice(t, script, nil)
-			o.work()
-			var got []said
-			for i, text := range []string{"one", "two"} {
-				o.write(text)
-				got = append(got, o.read(1+i)...)
-			}
-			want := []said{{Text: "you said: one"}, {Notice: "run.context_lost"}, {Text: "you said: two"}}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s\n%s", diff, o.log)
-			}
-			o.clean()
-		})
-	}
-}
-
-func TestProcessThatBeganAToolIsNotReplaced(t *testing.T) {
-	o := newOffice(t, "resume fails after a tool", nil)
-	o.work()
-	c := o.write("one")
-	o.read(1)
-	o.write("two")
-	if diff := cmp.Diff([]said{{Notice: "run.failed"}}, o.read(1)); diff != "" {
-		t.Error(diff)
-	}
-	o.ended(2)
-	if starts, err := os.ReadFile(filepath.Join(o.data, "conversations", string(c), "work/starts")); err != nil || string(starts) != "xx" {
-		t.Errorf("started %q times, %v", starts, err)
-	}
-}
-
-func TestStopEndsTheRun(t *testing.T) {
-	for script, c := range map[string]struct {
-		end         end
-		interrupted bool
-		read        []said
-	}{
-		"waits to be stopped":         {end{store.RunCancelled, "cancelled"}, true, []said{{Notice: "stopped"}}},
-		"waits and cannot be stopped": {end{store.RunCancelled, "cancelled"}, false, []said{{Notice: "stopped"}}},
-		"answers when it is stopped":  {end{store.RunSucceeded, "ok"}, false, []said{{Notice: "stopped"}, {Text: "just finished"}}},
-	} {
-		t.Run(script, func(t *testing.T) {
-			t.Parallel()
-			o := newOffice(t, script, func(cfg *runner.Config) {
-				if script == "waits and cannot be stopped" {
-					cfg.InterruptGrace = 200 * time.Millisecond
-				}
-			})
-			o.work()
-			work := filepath.Join(o.data, "conversations", string(o.write("hello")), "work")
-			await(t, filepath.Join(work, "waiting"))
-			if len(o.processes()) == 0 {
-				t.Error("the run has no process: nothing after this would show one")
-			}
-			o.stop()
-			if diff := cmp.Diff([]end{c.end}, ends(o.ended(1))); diff != "" {
-				t.Error(diff)
-			}
-			if diff := cmp.Diff(c.read, o.read(len(c.read))); diff != "" {
-				t.Error(diff)
-			}
-			if _, err := os.Stat(filepath.Join(work, "interrupted")); (err == nil) != c.interrupted {
-				t.Errorf("interrupted: %v", err)
-			}
-			o.clean()
-		})
-	}
 }
 
 func TestStoppedRunnerGivesTheTurnBack(t *testing.T) {

@@ -26,9 +26,9 @@ type actor struct {
 	in      *bufio.Reader
 	session string
 	resumed bool
-	text    string // of the person
-	asked   object // the initialize request
-	noisy   bool   // it talks between turns
+	text    string                        // of the person
+	asked   object                        // the initialize request
+	control func(request, id string) bool // answers a control request in its own way; false: it does not
 }
 
 // scripted plays the script and gives the exit code.
@@ -51,9 +51,14 @@ func scripted() int {
 	seen, _ := json.Marshal(object{"argv": os.Args, "env": slices.Sorted(slices.Values(os.Environ()))})
 	_ = os.WriteFile("/work/seen.json", seen, 0o600)
 	count("/work/starts")
+	return allScripts()[string(name)](a)
+}
+
+func allScripts() map[string]func(*actor) int {
 	all := scripts()
 	maps.Copy(all, warmScripts())
-	return all[string(name)](a)
+	maps.Copy(all, faultScripts())
+	return all
 }
 
 // count appends a byte to a file and tells how many there were before.
@@ -63,8 +68,11 @@ func count(path string) int {
 	return len(before)
 }
 
-// hear reads the two lines a turn begins with.
+// hear reads the two lines a turn begins with, unless they were read before.
 func (a *actor) hear() {
+	if a.asked != nil {
+		return
+	}
 	var init struct{ Request object }
 	var user struct{ Message struct{ Content string } }
 	for _, into := range []any{&init, &user} {
@@ -206,13 +214,6 @@ func scripts() map[string]func(a *actor) int {
 				time.Sleep(50 * time.Millisecond)
 			}
 		},
-		"50 MB": func(a *actor) int {
-			a.hear()
-			a.init("connected")
-			a.assistant(object{"type": "text", "text": strings.Repeat("x", 50<<20)})
-			a.result("after 50 MB", nil)
-			return a.leave()
-		},
 		"a line over the limit": func(a *actor) int {
 			a.hear()
 			a.init("connected")
@@ -220,22 +221,10 @@ func scripts() map[string]func(a *actor) int {
 			a.result("after the long line", nil)
 			return a.leave()
 		},
-		"no result": func(a *actor) int {
-			a.hear()
-			a.init("connected")
-			a.assistant(object{"type": "text", "text": "canary: half of a thought"})
-			return 0
-		},
 		"knocks and has no result": func(a *actor) int {
 			a.hear()
 			a.init("connected")
 			get("http://127.0.0.1:7000/mcp")
-			return 0
-		},
-		"a cut result": func(a *actor) int {
-			a.hear()
-			a.init("connected")
-			fmt.Print(`{"type":"result","subtype":"success","is_error":false,"result":"canary`)
 			return 0
 		},
 		"garbage between": func(a *actor) int {
@@ -297,26 +286,6 @@ func scripts() map[string]func(a *actor) int {
 			a.say(object{"type": "system", "subtype": "init", "claude_code_version": "2.2.0", "mcp_servers": []object{{"name": "pilder", "status": "connected"}}})
 			return a.hang()
 		},
-		"session gone": func(a *actor) int {
-			if a.resumed {
-				a.hear()
-				a.say(object{"type": "result", "subtype": "error_during_execution", "is_error": true, "errors": []string{"No conversation found with session ID: " + a.session}})
-				return 1
-			}
-			a.hear()
-			a.init("connected")
-			a.result("you said: "+a.text, nil)
-			return a.leave()
-		},
-		"resume crashes": func(a *actor) int {
-			if a.resumed {
-				return 1
-			}
-			a.hear()
-			a.init("connected")
-			a.result("you said: "+a.text, nil)
-			return a.leave()
-		},
 		"resume fails after a tool": func(a *actor) int {
 			a.hear()
 			a.init("connected")
@@ -351,21 +320,19 @@ func scripts() map[string]func(a *actor) int {
 			_ = os.WriteFile("/work/waiting", nil, 0o600)
 			return a.hang()
 		},
-		"busy":                failing(object{"api_error_status": 529}),
-		"rate limit":          failing(object{"api_error_status": 429}),
-		"bad key":             failing(object{"api_error_status": 401}),
-		"no such model":       failing(object{"api_error_status": 404}),
-		"too large":           failing(object{"api_error_status": 413, "terminal_reason": "image_error"}),
-		"blocking":            failing(object{"terminal_reason": "blocking_limit"}),
-		"bad request":         failing(object{"api_error_status": 400}),
-		"refusal":             failing(object{"stop_reason": "refusal"}),
-		"max turns":           failing(object{"subtype": "error_max_turns"}),
-		"pause":               failing(object{"is_error": false, "terminal_reason": "completed", "stop_reason": "pause_turn"}),
-		"aborted":             failing(object{"is_error": false, "terminal_reason": "aborted_tools"}),
-		"limit as an answer":  failing(object{"is_error": false, "terminal_reason": "completed", "result": "Claude AI usage limit reached|1755615600"}),
-		"about to use a tool": failing(object{"is_error": false, "terminal_reason": "completed", "stop_reason": "tool_use"}),
-		"status unlike":       failing(object{"api_error_status": "529"}),
-		"result unlike":       failing(object{"result": 7, "errors": object{"x": 1}}),
+		"busy":          failing(object{"api_error_status": 529}),
+		"rate limit":    failing(object{"api_error_status": 429}),
+		"bad key":       failing(object{"api_error_status": 401}),
+		"no such model": failing(object{"api_error_status": 404}),
+		"too large":     failing(object{"api_error_status": 413, "terminal_reason": "image_error"}),
+		"blocking":      failing(object{"terminal_reason": "blocking_limit"}),
+		"bad request":   failing(object{"api_error_status": 400}),
+		"refusal":       failing(object{"stop_reason": "refusal"}),
+		"max turns":     failing(object{"subtype": "error_max_turns"}),
+		"pause":         failing(object{"is_error": false, "terminal_reason": "completed", "stop_reason": "pause_turn"}),
+		"aborted":       failing(object{"is_error": false, "terminal_reason": "aborted_tools"}),
+		"status unlike": failing(object{"api_error_status": "529"}),
+		"result unlike": failing(object{"result": 7, "errors": object{"x": 1}}),
 	}
 }
 

@@ -22,7 +22,8 @@ type dialogue struct {
 	open      map[string]openTool // tools at work, by id
 	tools     int                 // tools begun
 	toolTime  time.Duration
-	text      string // the last text of the main thread
+	lastTool  string // id of the last one the main thread began
+	text      string // what the main thread has said since
 }
 
 type openTool struct {
@@ -61,7 +62,7 @@ func (d *dialogue) talk(ctx context.Context) outcome {
 				return *d.failure(reasonUntold)
 			}
 		case <-idle.C:
-			return d.interrupt(events, outcome{state: store.RunTimedOut, reason: "idle"})
+			return d.interrupt(events, outcome{state: store.RunTimedOut, reason: reasonIdle})
 		case <-ctx.Done():
 			if errors.Is(context.Cause(ctx), errDisk) {
 				return *d.closed(ended(ctx)) // each moment costs more
@@ -138,13 +139,16 @@ func (d *dialogue) begin(e event) *outcome {
 	return nil
 }
 
-// said notes the text of the main thread and the tools it begins.
+// said notes what the main thread says and the tools that begin.
 func (d *dialogue) said(e event) {
 	for _, b := range e.Message.blocks() {
 		switch {
 		case b.Type == "tool_use":
 			d.tools++
 			d.open[b.ID] = openTool{b.Name, d.cfg.Now()}
+			if e.Parent == nil {
+				d.lastTool, d.text = b.ID, "" // what was said before a tool is no answer
+			}
 		case b.Type == "text" && e.Parent == nil && strings.TrimSpace(b.Text) != "":
 			d.text = b.Text
 		}
@@ -173,15 +177,25 @@ func (d *dialogue) toolName(name string) string {
 	return name
 }
 
+// result is the outcome that a result tells of. Nil: an answer of another session, which is nobody's here.
 func (d *dialogue) result(e event) *outcome {
 	o := outcome{state: store.RunFailed, reason: e.reason(), turns: e.Turns}
+	if o.reason == "ok" && e.Session != "" && e.Session != d.launch.session {
+		d.event("run.foreign_result", d.run).Send()
+		return nil
+	}
 	if o.reason == "ok" {
 		o.state, o.answer = store.RunSucceeded, e.resultText()
 		if strings.TrimSpace(o.answer) == "" {
 			o.answer = d.text // the answer may be in the assistant's event alone
 		}
 		o.answer, o.told = d.withoutMark(o.answer)
-		if strings.TrimSpace(o.answer) == "" {
+		_, open := d.open[d.lastTool]
+		switch {
+		case strings.TrimSpace(o.answer) != "":
+		case open:
+			o.state, o.reason = store.RunFailed, "incomplete" // its last word was that it would use a tool
+		default:
 			o.reason = "empty"
 		}
 	}
@@ -204,7 +218,10 @@ func (d *dialogue) failure(reason string) *outcome {
 
 // closed adds what the dialogue knows to an outcome.
 func (d *dialogue) closed(o outcome) *outcome {
-	o.tools, o.resumed = d.tools, d.launch.resumed
+	o.tools, o.resumed, o.began = d.tools, d.launch.resumed, !d.ready.IsZero()
+	if o.reason == reasonNoResult || o.reason == reasonIdle {
+		o.partial, _ = d.withoutMark(d.text)
+	}
 	if o.state == store.RunSucceeded || o.tools > 0 || o.turns > 0 {
 		o.session = d.launch.session // what was done is in its transcript, and is resumed
 	}
@@ -226,7 +243,10 @@ func (d *dialogue) interrupt(events <-chan event, o outcome) outcome {
 				_ = d.take(e) // for what it tells of tools
 				continue
 			}
-			if last := d.result(e); last.state == store.RunSucceeded {
+			switch last := d.result(e); {
+			case last == nil:
+				continue
+			case last.state == store.RunSucceeded:
 				return *last
 			}
 			return *d.closed(o)
@@ -242,12 +262,14 @@ func (d *dialogue) silentEnd() outcome {
 	if d.gone(d.cfg.KillGrace) { // its output is closed, but it may go on
 		exit, _ = d.p.Wait() // leftovers are Close's to report
 	}
-	reason := "no_result"
+	reason := reasonNoResult
 	switch {
+	case exit == 137: // SIGKILL, and not from here: that is how the kernel takes memory back
+		reason = reasonMemory
 	case exit == 127 && d.ready.IsZero():
 		reason = "cli_missing"
 	case d.ready.IsZero():
-		reason = "crashed"
+		reason = reasonCrashed
 	}
 	d.event("run.silent_end", d.run).Int("exit", exit).Int64("garbage", d.garbage.Load()).Int64("too_long", d.skipped.Load()).
 		Int("stderr_bytes", d.stderr.len()).Send()

@@ -40,16 +40,14 @@ func (a *actor) turns(turn func(heard) (over bool)) int {
 		}
 		switch said.Type {
 		case "control_request":
+			if a.control != nil && a.control(said.Request.Subtype, said.ID) {
+				continue
+			}
 			if s, ok := said.Request.Servers["pilder"]; ok {
 				h.token = strings.TrimPrefix(s.Headers["Authorization"], "Bearer ")
 			}
 			a.say(object{"type": "control_response", "response": object{"subtype": "success", "request_id": said.ID,
 				"response": object{"added": []string{"pilder"}, "removed": []string{}, "errors": object{}}}})
-			if a.noisy && h.token != "" {
-				for range 5000 {
-					a.say(object{"type": "system", "subtype": "status"})
-				}
-			}
 		case "user":
 			h.n++
 			h.house, h.text = words(said.Message.Content)
@@ -144,56 +142,6 @@ func warmScripts() map[string]func(a *actor) int {
 				a.result("the mark is "+mark+".", nil)
 				return false
 			})
-		},
-		"takes one turn and dies": func(a *actor) int {
-			a.turns(func(h heard) bool {
-				a.tell(h)
-				os.Exit(3)
-				return true
-			})
-			return 0
-		},
-		"is deaf at the second turn": func(a *actor) int {
-			return a.turns(func(h heard) bool {
-				if h.n > 1 {
-					a.hang()
-				}
-				a.tell(h)
-				return false
-			})
-		},
-		"dies at the second turn": func(a *actor) int {
-			return a.turns(func(h heard) bool {
-				if h.n > 1 {
-					a.init("connected")
-					os.Exit(137)
-				}
-				a.tell(h)
-				return false
-			})
-		},
-		"lost its tools at the second turn": func(a *actor) int {
-			return a.turns(func(h heard) bool {
-				if h.n > 1 {
-					a.init("failed")
-					return false
-				}
-				a.tell(h)
-				return false
-			})
-		},
-		"repeats its last result": func(a *actor) int {
-			return a.turns(func(h heard) bool {
-				if h.n > 1 {
-					a.result("an old answer", nil)
-				}
-				a.tell(h)
-				return false
-			})
-		},
-		"talks when nobody asked": func(a *actor) int {
-			a.noisy = true
-			return a.turns(func(h heard) bool { a.tell(h); return false })
 		},
 	}
 }

@@ -170,38 +170,6 @@ func TestWhatRetiresAProcessThatWaits(t *testing.T) {
 	}
 }
 
-func TestProcessThatWaitedAndFailsCostsNobodyTheirAnswer(t *testing.T) {
-	for _, script := range []string{
-		"takes one turn and dies", "is deaf at the second turn", "dies at the second turn", "lost its tools at the second turn",
-		"talks when nobody asked",
-	} {
-		t.Run(script, func(t *testing.T) {
-			t.Parallel()
-			o := warmOffice(t, script, func(cfg *runner.Config) { cfg.WarmGate = time.Second })
-			o.work()
-			o.say("one")
-			if script == "talks when nobody asked" {
-				o.awaitLog("warm.retired", 1)
-			}
-			if second := o.say("two"); second.Text != "two" || second.PID != 2 || second.Turn != 1 {
-				t.Errorf("the second turn: %+v\n%s", second, o.log)
-			}
-			o.clean()
-		})
-	}
-}
-
-func TestResultOfTheTurnBeforeIsNotThisOnes(t *testing.T) {
-	o := warmOffice(t, "repeats its last result", nil)
-	o.work()
-	o.say("one")
-	o.awaitLog("warm.parked", 1)
-	if second := o.say("two"); second.Text != "two" || second.PID != 1 {
-		t.Errorf("the second turn: %+v", second)
-	}
-	o.clean()
-}
-
 func TestWhatATurnLeavesRunningEndsWithIt(t *testing.T) {
 	o := warmOffice(t, "takes turns and leaves a daemon", nil)
 	o.work()
