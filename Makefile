@@ -30,6 +30,9 @@ e2e: .setup-test ## run the whole-system scripts against the built binary
 bench: .setup-run ## measure how long answers take and what they cost in memory, beside the bare CLI
 	@go test -run '^$$' -bench '^BenchmarkTurn$$' -benchtime 1x -timeout 60m ./cmd/pilder
 
+faults: .setup-test ## play every public failure of the agent's CLI, and 200 mixed runs; prints the table
+	@set -o pipefail; CGO_ENABLED=1 go test -race -count=1 -timeout 8m -parallel 6 -v -run '^TestFaults' ./runner | grep -vE '^(=== | *--- PASS)'
+
 check: ## what CI checks before the tests: formatting, vet, staticcheck, go.mod in order
 	@deploy/setup.sh build
 	@out=$$(gofmt -l $$(git ls-files '*.go' 2>/dev/null || find . -name '*.go')); if [ -n "$$out" ]; then echo "gofmt these: $$out"; exit 1; fi
@@ -48,4 +51,4 @@ clean: ## remove what was built, keep the downloaded CLI
 .setup-test: $(BIN)
 	@deploy/setup.sh test
 
-.PHONY: help run demo build test e2e bench check vuln clean .setup-run .setup-test
+.PHONY: help run demo build test e2e bench faults check vuln clean .setup-run .setup-test
