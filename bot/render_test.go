@@ -281,10 +281,10 @@ func TestWhoWaitsHearsHowManyAreBefore(t *testing.T) {
 		ahead int
 		want  string
 	}{
-		{"es", 0, "el tuyo es el siguiente"},
-		{"es", 1, "Hay un pedido antes que el tuyo"},
-		{"es", 3, "Hay 3 pedidos antes que el tuyo"},
-		{"en", 0, "yours is next"},
+		{"es", 0, "tu petición es la siguiente"},
+		{"es", 1, "Hay una petición antes que la tuya"},
+		{"es", 3, "Hay 3 peticiones antes que la tuya"},
+		{"en", 0, "your request is next"},
 		{"en", 1, "There is one request before yours"},
 		{"en", 12, "There are 12 requests before yours"},
 	} {
