@@ -216,8 +216,8 @@ type orphan struct {
 	instance string
 }
 
-// reap wakes anew what dead instances worked on, and deletes what they had prepared. River's own rescue goes by age: it cannot be both prompt and safe, and a
-// job without a time-out is never rescued (0.51.2, read).
+// reap wakes anew what dead instances worked on, and deletes what they had prepared. River's own rescue goes by age: it
+// cannot be both prompt and safe, and a job without a time-out is never rescued (0.51.2, read).
 func (s *Store) reap(ctx context.Context) error {
 	if err := s.reapPrepared(ctx); err != nil {
 		return err

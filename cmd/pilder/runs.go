@@ -82,11 +82,11 @@ func tailRuns(ctx context.Context, s *store.Store, out io.Writer) error {
 }
 
 func printRun(out io.Writer, r store.RunView) {
-	kept := "cold"
+	process := "cold"
 	if r.Warm {
-		kept = "warm"
+		process = "warm"
 	}
 	fmt.Fprintf(out, "%s  %s  %-11s %-10s %s calls=%d turns=%d tokens=%d cost=$%.4f %dms\n",
-		r.Started.Local().Format("01-02 15:04:05"), r.ID, r.State, r.Reason, kept, len(r.Calls), r.Turns,
+		r.Started.Local().Format("01-02 15:04:05"), r.ID, r.State, r.Reason, process, len(r.Calls), r.Turns,
 		r.Tokens.Input+r.Tokens.Output+r.Tokens.CacheRead+r.Tokens.CacheWrite, r.CostUSD, r.Stages.Total)
 }
