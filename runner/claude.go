@@ -21,7 +21,7 @@ import (
 	"pilder/store"
 )
 
-// The CLI's world inside: one MCP server, two doors that are always there.
+// The CLI's world inside: one MCP server, two doors that are always there (web.go has the third).
 const (
 	serverName = "pilder"
 	doorTools  = "tools"
@@ -68,7 +68,7 @@ func (r *Runner) launchFor(run store.Run, ws workspace, fresh bool) (launch, err
 	}
 	l.Launch = Launch{
 		Work: ws.work, State: ws.state, Run: ws.run, AgentHome: r.cfg.AgentHome, CLI: filepath.Dir(r.cfg.CLI),
-		Doors: r.doors(),
+		Doors: r.openings(),
 	}
 	paths := r.box.Paths(l.Launch)
 	l.Argv = r.arguments(run, l, paths)

@@ -13,13 +13,14 @@ import (
 
 // Bounds of a process that serves many turns.
 const (
-	maxTurns     = 50               // of one process; a new one begins with a clean memory
-	maxMemory    = 1 << 30          // of a waiting process, bytes
-	readying     = 10 * time.Second // to make a process ready for its next turn
-	lifeSpare    = 5 * time.Minute  // of a prepared run's token, beyond the longest run
-	signsGap     = 200 * time.Millisecond
-	signsOverlap = time.Second     // a sign may be committed a moment after its time
-	signsKept    = 2 * time.Minute // a sign of life older than this is no reason to start a process
+	maxTurns     = 50                     // of one process; a new one begins with a clean memory
+	maxMemory    = 1 << 30                // of a waiting process, bytes
+	takenGap     = 200 * time.Millisecond // between two tries to end a process whose conversation somebody has
+	readying     = 10 * time.Second       // to make a process ready for its next turn
+	lifeSpare    = 5 * time.Minute        // of a prepared run's token, beyond the longest run
+	signsGap     = 200 * time.Millisecond // between two looks for signs of life
+	signsOverlap = time.Second            // a sign may be committed a moment after its time
+	signsKept    = 2 * time.Minute        // a sign of life older than this is no reason to start a process
 )
 
 // pool holds the processes that wait for their conversation's next turn. Each belongs to one conversation and to a run that
@@ -196,7 +197,7 @@ func (r *Runner) watch(a *agent) {
 		select { // somebody has the conversation: it will be taken, or let go again
 		case <-a.unpark:
 			return
-		case <-time.After(signsGap):
+		case <-time.After(takenGap):
 			idle.Reset(0)
 		}
 	}

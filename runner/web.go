@@ -19,8 +19,8 @@ const (
 func (r *Runner) canFetch() bool  { return r.cfg.ServeWeb != nil && !r.box.Unsandboxed() }
 func (r *Runner) canSearch() bool { return r.cfg.Search && !r.box.Unsandboxed() }
 
-// doors are those of every process of the CLI.
-func (r *Runner) doors() []Door {
+// openings are the doors that every process of the CLI has; of which run they are is settled turn by turn.
+func (r *Runner) openings() []Door {
 	all := []Door{{doorTools, portTools}, {doorModel, portModel}}
 	if r.canFetch() {
 		all = append(all, Door{doorWeb, portWeb})

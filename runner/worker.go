@@ -51,8 +51,9 @@ type Config struct {
 	QueuePatience time.Duration
 	// Memory is what all agents together may use before further turns wait, bytes. Default: three quarters of the machine's.
 	Memory int64
-	// WarmMax bounds the processes kept waiting for their conversation's next turn, and WarmIdle how long they wait. 0: none
-	// are kept. WarmIdle is 10 min by default, and less where a run of RunTimeout would outlive the token prepared for it.
+	// WarmMax bounds the processes that wait for their conversation's next turn, kept after one or started at a person's first
+	// sign of life, and WarmIdle how long they wait. 0: none do. WarmIdle is 10 min by default, and less where a run of
+	// RunTimeout would outlive the token prepared for it.
 	WarmMax  int
 	WarmIdle time.Duration
 	// WarmGate is the wait for a process that waited to take its turn up, before a new one does. Default 5 s.
@@ -76,7 +77,7 @@ type Config struct {
 	// Answer and Notice word what the person reads: the agent's answer, and a sentence of the house by its key.
 	Answer func(run store.Run, markdown string) store.Draft
 	Notice func(run store.Run, key string, args map[string]string) store.Draft
-	// Waiting words what a person reads whose turn has to wait for others. Required.
+	// Waiting words what a person reads whose turn has to wait for others.
 	Waiting func(w store.WaitingTurn, c store.ConversationID, ahead int) store.Draft
 	// AppName tells an app's display name. Default: its slug.
 	AppName func(slug, lang string) string
@@ -87,10 +88,10 @@ type Config struct {
 	Log zerolog.Logger
 }
 
-// ModelDoor is what the model door of one process needs to know.
+// ModelDoor is what the model door of one run needs to know.
 type ModelDoor struct {
 	Run store.Run
-	// Key is the process key, in the process's environment.
+	// Key is the key of the process that the run's turn goes to, in its environment.
 	Key store.Secret
 	// Search allows the provider's web search.
 	Search bool
