@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 )
 
 // forward passes one request to the model and its answer back, both byte for byte; the answer as it comes.
@@ -135,13 +134,11 @@ func (g *watch) pass(piece []byte) ([]byte, error) {
 
 // unreachable answers for a model that could not be asked. What went wrong, with its addresses, is for the operator only.
 func (d *Doors) unreachable(w http.ResponseWriter, r *http.Request, p Process, err error) {
-	switch {
-	case r.Context().Err() != nil && !errors.Is(err, context.DeadlineExceeded):
+	if r.Context().Err() != nil && !errors.Is(err, context.DeadlineExceeded) {
 		panic(http.ErrAbortHandler) // the caller is gone, or the run: what nobody answers must not look like an answer
-	default:
-		d.cfg.Log.Error().Str("event", "model.unreachable").Str("run", string(p.Run)).Err(err).Send()
-		refuse(w, http.StatusBadGateway, "api_error", "the model cannot be reached")
 	}
+	d.cfg.Log.Error().Str("event", "model.unreachable").Str("run", string(p.Run)).Err(err).Send()
+	refuse(w, http.StatusBadGateway, "api_error", "the model cannot be reached")
 }
 
 // passed copies the headers that may cross the door. A list of what passes, not of what does not: credentials, cookies and
@@ -172,6 +169,3 @@ func responseHeader(name string) bool {
 	}
 	return false
 }
-
-// orZero keeps a duration that a stepped-back clock made negative from being counted.
-func orZero(d time.Duration) time.Duration { return max(0, d) }

@@ -216,3 +216,6 @@ func value(n *int64) int64 {
 	}
 	return max(0, *n)
 }
+
+// orZero keeps a duration that a stepped-back clock made negative from being counted.
+func orZero(d time.Duration) time.Duration { return max(0, d) }

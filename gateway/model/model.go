@@ -27,9 +27,9 @@ const DoorURL = "http://127.0.0.1:7001"
 const (
 	// maxBody is the Messages API's own bound for a request, in bytes.
 	maxBody = 32 << 20
-	// maxAtOnce bounds the requests of one process that are held or upstream at the same time; others wait.
+	// maxAtOnce bounds the requests at one door that are held or upstream at the same time; others wait.
 	maxAtOnce = 4
-	// largeBody is above which a process has only one body held in memory, in bytes.
+	// largeBody is above which only one body of a door is held in memory, in bytes.
 	largeBody = 4 << 20
 )
 
@@ -138,7 +138,7 @@ func New(cfg Config) (*Doors, error) {
 	}}, nil
 }
 
-// Serve serves one process's door on its listener until ctx ends; requests under way are cut then, and it returns when
+// Serve serves one run's door on its listener until ctx ends; requests under way are cut then, and it returns when
 // nothing of them is left.
 func (d *Doors) Serve(ctx context.Context, p Process, l net.Listener) error {
 	if p.Budget.CostUSD > 0 && len(d.cfg.Prices) == 0 {
@@ -184,7 +184,7 @@ func (d *Doors) Serve(ctx context.Context, p Process, l net.Listener) error {
 
 // handler is the door from the outside in: target, Host, key, life of the run, body, budget, and then the model.
 func (d *Doors) handler(p Process) http.HandlerFunc {
-	c := &counter{
+	s := &door{
 		Doors: d, process: p, slots: make(chan struct{}, maxAtOnce), large: make(chan struct{}, 1), purse: newPurse(p.Budget),
 		policy: policy{models: d.cfg.Models, maxTokens: d.cfg.MaxTokens, sources: d.cfg.URLSources, search: p.Search},
 	}
@@ -208,7 +208,7 @@ func (d *Doors) handler(p Process) http.HandlerFunc {
 		case r.ContentLength > maxBody:
 			refuse(w, http.StatusRequestEntityTooLarge, "request_too_large", "request too large")
 		default:
-			c.serve(w, r, path)
+			s.serve(w, r, path)
 		}
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// counter is what one process's door knows of the requests under way.
-type counter struct {
+// door is one run's, being served.
+type door struct {
 	*Doors
 	process Process
 	policy  policy
@@ -20,8 +20,8 @@ type counter struct {
 
 // serve takes a request whose sender is known: its body is read whole before any of it goes on, so that a request that turns
 // out to be none, or whose run ends while it is still being sent, is never begun.
-func (c *counter) serve(w http.ResponseWriter, r *http.Request, target string) {
-	leave, err := c.enter(r)
+func (s *door) serve(w http.ResponseWriter, r *http.Request, target string) {
+	leave, err := s.enter(r)
 	defer leave()
 	if err != nil {
 		panic(http.ErrAbortHandler) // the run is gone
@@ -31,10 +31,10 @@ func (c *counter) serve(w http.ResponseWriter, r *http.Request, target string) {
 		refuse(w, http.StatusBadRequest, "invalid_request_error", "the body broke off")
 		return
 	}
-	a, err := c.policy.check(body)
+	a, err := s.policy.check(body)
 	var no *refusal
 	if errors.As(err, &no) {
-		c.cfg.Log.Warn().Str("event", "security.model_body").Str("run", string(c.process.Run)).Str("why", no.code).Send()
+		s.cfg.Log.Warn().Str("event", "security.model_body").Str("run", string(s.process.Run)).Str("why", no.code).Send()
 		status := http.StatusBadRequest
 		if no.kind == "permission_error" {
 			status = http.StatusForbidden
@@ -45,30 +45,30 @@ func (c *counter) serve(w http.ResponseWriter, r *http.Request, target string) {
 	free := strings.Contains(target, "/count_tokens")
 	var most spend
 	if !free {
-		most = c.most(a, len(body))
+		most = s.most(a, len(body))
 	}
-	room, err := c.purse.take(r.Context(), most)
+	room, err := s.purse.take(r.Context(), most)
 	switch {
 	case err != nil:
 		panic(http.ErrAbortHandler)
 	case !room:
-		c.overdrawn(w)
+		s.overdrawn(w)
 	default:
-		c.ask(w, r, question{target: target, body: body, free: free, asked: a, most: most})
+		s.ask(w, r, question{target: target, body: body, free: free, asked: a, most: most})
 	}
 }
 
 // enter waits for a place, and for the one place of large bodies if need be.
-func (c *counter) enter(r *http.Request) (leave func(), err error) {
+func (s *door) enter(r *http.Request) (leave func(), err error) {
 	var held []chan struct{}
 	leave = func() {
 		for _, slot := range held {
 			<-slot
 		}
 	}
-	want := []chan struct{}{c.slots}
+	want := []chan struct{}{s.slots}
 	if r.ContentLength > largeBody {
-		want = []chan struct{}{c.large, c.slots}
+		want = []chan struct{}{s.large, s.slots}
 	}
 	for _, slot := range want {
 		select {
@@ -82,10 +82,10 @@ func (c *counter) enter(r *http.Request) (leave func(), err error) {
 }
 
 // overdrawn turns a request away for good. The CLI does not repeat a 403 (2.1.332, seen); the run's owner hears why.
-func (c *counter) overdrawn(w http.ResponseWriter) {
-	c.cfg.Log.Warn().Str("event", "model.over_budget").Str("run", string(c.process.Run)).Send()
-	if c.process.Meter != nil {
-		c.process.Meter(Usage{Refused: RefusedBudget})
+func (s *door) overdrawn(w http.ResponseWriter) {
+	s.cfg.Log.Warn().Str("event", "model.over_budget").Str("run", string(s.process.Run)).Send()
+	if s.process.Meter != nil {
+		s.process.Meter(Usage{Refused: RefusedBudget})
 	}
 	refuse(w, http.StatusForbidden, "permission_error", "this run has used up its budget")
 }
@@ -100,20 +100,20 @@ type question struct {
 }
 
 // ask asks the model, unless the run has ended since the request came, and accounts for it.
-func (c *counter) ask(w http.ResponseWriter, r *http.Request, q question) {
-	if c.process.Alive(r.Context()) != nil {
-		c.purse.pay(q.most, spend{})
+func (s *door) ask(w http.ResponseWriter, r *http.Request, q question) {
+	if s.process.Alive(r.Context()) != nil {
+		s.purse.pay(q.most, spend{})
 		refuse(w, http.StatusForbidden, "permission_error", "no turn is running")
 		return
 	}
-	m := newMeter(c.cfg.Now(), c.cfg.Now)
+	m := newMeter(s.cfg.Now(), s.cfg.Now)
 	m.free = q.free
 	defer func() { // also of an answer that broke off, which panics
 		m.end()
-		c.purse.pay(q.most, c.came(m, q.asked, len(q.body)))
-		if c.process.Meter != nil {
-			c.process.Meter(m.usage(c.cfg.Prices))
+		s.purse.pay(q.most, s.came(m, q.asked, len(q.body)))
+		if s.process.Meter != nil {
+			s.process.Meter(m.usage(s.cfg.Prices))
 		}
 	}()
-	c.forward(w, r, q, m, c.process)
+	s.forward(w, r, q, m, s.process)
 }
