@@ -30,10 +30,10 @@ func Answer(run store.Run, markdown string) store.Draft {
 }
 
 // RunNotice is a sentence of the house about a run: "run.failed", "run.busy", "run.timed_out", "run.interrupted",
-// "run.restarted", "run.failed_twice", "run.context_lost", "run.empty", "run.too_long", "run.not_ready",
-// "run.memory", "run.disk", "run.budget", "run.cut", and "run.busy_minutes" and "run.busy_hours" with a number as "minutes" or "hours";
-// its "done" lists tools, with commas, that changed something all the same. "call.unknown" names a "tool" that may have. An unknown key is
-// sent as a generic, kind sentence, and logged.
+// "run.restarted", "run.failed_twice", "run.context_lost", "run.empty", "run.too_long", "run.not_ready", "run.memory",
+// "run.disk", "run.budget", "run.cut", and "run.busy_minutes" and "run.busy_hours" with a number as "minutes" or "hours"; its
+// "done" lists tools, with commas, that changed something all the same. "call.unknown" names a "tool" that may have. An
+// unknown key is sent as a generic, kind sentence, and logged.
 func RunNotice(run store.Run, key string, args map[string]string) store.Draft {
 	d := ofRun(run)
 	d.Kind, d.Notice, d.Args = store.DraftNotice, key, args
