@@ -183,7 +183,7 @@ func TestSettingsNameEveryPromisedKeyAndNoSecret(t *testing.T) {
 		"pipedream.url": "https://api.pipedream.com", "pipedream.client_id": "", "pipedream.client_secret": "",
 		"pipedream.project_id": "", "pipedream.environment": "", "store.url": "", "store.key": "",
 		"gateway.listen": "127.0.0.1:8080", "gateway.public_url": "", "token.keys": []any{},
-		"sandbox.mode": "bwrap", "sandbox.require": "C",
+		"sandbox.mode": "bwrap", "sandbox.require": "C", "sandbox.user": "",
 		"runner.max_runs": 4, "runner.run_timeout": "15m", "runner.claude_path": "", "runner.quota.bytes": "1GiB", "runner.quota.files": 50000,
 		"runner.memory": "", "runner.warm.max": 4, "runner.warm.idle": "10m",
 		"agent_home": "", "web.allow": []any{}, "web.search": false, "log.level": "info", "log.format": "json", "metrics.listen": "",
