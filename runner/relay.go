@@ -12,15 +12,20 @@ import (
 // each run gets a listener of its own from it, which ends with the run while the door stays. A connection that comes when
 // no run is served is closed at once.
 type relay struct {
-	l net.Listener
+	l      net.Listener
+	places chan struct{} // one is taken for each open connection
 
 	mu  sync.Mutex
 	now *turnListener // nil: no run is served
 }
 
+// doorConns bounds the connections of a door that are open at the same time; more wait in the kernel, inside the sandbox. Each
+// costs a descriptor and buffers of pilder's own, which are everybody's.
+const doorConns = 64
+
 // newRelay begins to take connections. It ends when the listener is closed.
 func newRelay(l net.Listener) *relay {
-	r := &relay{l: l}
+	r := &relay{l: l, places: make(chan struct{}, doorConns)}
 	go r.accept() // ends with the listener, which belongs to the process
 	return r
 }
@@ -47,12 +52,45 @@ func (r *relay) accept() {
 			_ = conn.Close() // nobody is there to whom it could matter
 			continue
 		}
-		select {
-		case now.conns <- conn:
-		case <-now.closed:
-			_ = conn.Close()
-		}
+		r.pass(conn, now)
 	}
+}
+
+// pass gives a connection to the run that is served, once there is a place for it.
+func (r *relay) pass(conn net.Conn, now *turnListener) {
+	select {
+	case r.places <- struct{}{}:
+	case <-now.closed:
+		_ = conn.Close()
+		return
+	}
+	placed := &placed{Conn: conn, leave: sync.OnceFunc(func() { <-r.places })}
+	select {
+	case now.conns <- placed:
+	case <-now.closed:
+		_ = placed.Close()
+	}
+}
+
+// placed is a connection that has a place until it is closed.
+type placed struct {
+	net.Conn
+	leave func()
+}
+
+// Close implements net.Conn.
+func (c *placed) Close() error {
+	defer c.leave()
+	return c.Conn.Close()
+}
+
+// CloseWrite ends one way of it, as on a TCP connection.
+func (c *placed) CloseWrite() error {
+	half, ok := c.Conn.(interface{ CloseWrite() error })
+	if !ok {
+		return errors.ErrUnsupported
+	}
+	return half.CloseWrite()
 }
 
 // open gives the listener of the next run; that of the run before must have been closed.

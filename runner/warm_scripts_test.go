@@ -3,6 +3,8 @@ package runner_test
 import (
 	"encoding/json"
 	"fmt"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"strings"
@@ -119,6 +121,51 @@ func warmScripts() map[string]func(a *actor) int {
 					time.Sleep(10 * time.Millisecond)
 				}
 				a.result(h.text, nil)
+				return false
+			})
+		},
+		"waits for a word and tells": func(a *actor) int {
+			return a.turns(func(h heard) bool {
+				_ = os.WriteFile("/work/waiting", nil, 0o600)
+				for {
+					if _, err := os.Stat("/work/word"); err == nil {
+						break
+					}
+					time.Sleep(10 * time.Millisecond)
+				}
+				a.tell(h)
+				return false
+			})
+		},
+		"tells a tool its mark": func(a *actor) int {
+			return a.turns(func(h heard) bool {
+				if mark, _, ok := strings.Cut(h.house, "\n"); ok {
+					a.init("connected")
+					a.assistant(object{"type": "tool_use", "id": "t1", "name": "Bash", "input": object{"command": "mail " + strings.Trim(mark, "<>")}})
+				}
+				a.tell(h)
+				return false
+			})
+		},
+		"knocks and knocks": func(a *actor) int {
+			return a.turns(func(h heard) bool {
+				var open []net.Conn
+				for range 200 {
+					c, err := net.Dial("tcp", "127.0.0.1:7001")
+					if err != nil {
+						break
+					}
+					open = append(open, c)
+				}
+				answered := 0
+				for range 100 { // each a connection of its own
+					if get("http://127.0.0.1:7000/mcp") == "tools" {
+						answered++
+					}
+					http.DefaultClient.CloseIdleConnections()
+				}
+				a.init("connected")
+				a.result(fmt.Sprintf("%d open, %d answered", len(open), answered), nil)
 				return false
 			})
 		},
