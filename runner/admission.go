@@ -137,6 +137,13 @@ func (g *gate) idle() bool {
 	return len(g.waiting) == 0 && len(g.served.working) < g.max
 }
 
+// hasPlace tells whether those that wait do so for memory.
+func (g *gate) hasPlace() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.served.working) < g.max
+}
+
 func (g *gate) count() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -166,6 +173,12 @@ func (r *Runner) admit(ctx context.Context, t store.Turn) (leave func(), err err
 		case <-look.C:
 		}
 		r.gate.open() // memory may have become free
+		r.giveUp(ctx, t.Conversation)
+		select {
+		case <-place.let: // just now
+			return func() { r.gate.leave(place) }, nil
+		default:
+		}
 		if !told {
 			if told, err = r.tellWaiting(ctx, t, w, place); err != nil {
 				r.cfg.Log.Error().Str("event", "queue.untold").Str("conversation", string(t.Conversation)).Err(err).Send()
@@ -192,14 +205,25 @@ func (r *Runner) tellWaiting(ctx context.Context, t store.Turn, w store.WaitingT
 
 // fits tells whether one more run has room in the memory budget; waiting processes make room first.
 func (r *Runner) fits() bool {
-	for {
-		if r.memory()+runReserve <= r.cfg.Memory {
-			return true
-		}
-		oldest := r.pool.oldest()
-		if oldest == "" || !r.evict(context.Background(), oldest, "memory") {
+	for !r.hasRoom() {
+		if !r.evictOne(context.Background(), r.pool.conversations(), "memory") {
 			return false
 		}
+	}
+	return true
+}
+
+func (r *Runner) hasRoom() bool { return r.memory()+runReserve <= r.cfg.Memory }
+
+// giveUp ends the process that waits for a turn which itself waits, and only for memory: the turn is better off with a new
+// process now than with this one later.
+func (r *Runner) giveUp(ctx context.Context, c store.ConversationID) {
+	if !r.gate.hasPlace() || r.hasRoom() {
+		return
+	}
+	if a := r.pool.take(c); a != nil {
+		r.retire(ctx, a, "memory")
+		r.gate.open()
 	}
 }
 
@@ -207,15 +231,12 @@ func (r *Runner) fits() bool {
 func (r *Runner) memory() int64 {
 	sum := r.pool.memory()
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	counted := 0
-	for a := range r.agents {
-		if used, err := a.p.Memory(); err == nil {
-			sum += max(used, runReserve)
-			counted++
-		}
+	working := slices.Collect(maps.Keys(r.agents))
+	r.mu.Unlock()
+	for _, a := range working { // and nobody waits for r.mu meanwhile: how long a look takes is in the agent's hands
+		sum += max(a.use.look(a.p), runReserve)
 	}
-	return sum + int64(max(0, r.gate.count()-counted))*runReserve // let in, not started yet
+	return sum + int64(max(0, r.gate.count()-len(working)))*runReserve // let in, not started yet
 }
 
 // machineMemory is three quarters of what the machine has, bytes.

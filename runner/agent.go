@@ -33,6 +33,7 @@ type agent struct {
 	parked   time.Time
 	unpark   chan struct{} // closed by whoever takes it out of the pool
 	used     int64         // memory when it was parked, bytes
+	use      gauge
 
 	ear     atomic.Pointer[ear]
 	ended   chan struct{} // closed when its output has ended and all of it was heard
@@ -288,6 +289,48 @@ func (a *agent) gone(wait time.Duration) bool {
 	case <-t.C:
 		return false
 	}
+}
+
+// gauge tells what a process uses without waiting for it long: many large processes make a look slow, and all who want to
+// begin a turn ask.
+type gauge struct {
+	mu      sync.Mutex
+	looking chan struct{} // closed when the look under way has ended; nil: there is none
+	last    int64         // of the last look that has
+}
+
+// lookPatience is the wait for a look. After that the one before counts.
+const lookPatience = 100 * time.Millisecond
+
+// look is the memory of a process, bytes; 0 while it is not known.
+func (g *gauge) look(p *Process) int64 {
+	g.mu.Lock()
+	if g.looking == nil {
+		g.looking = make(chan struct{})
+		go g.measure(p) // ends with the process at the latest
+	}
+	ended := g.looking
+	g.mu.Unlock()
+	enough := time.NewTimer(lookPatience)
+	defer enough.Stop()
+	select {
+	case <-ended:
+	case <-enough.C:
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.last
+}
+
+func (g *gauge) measure(p *Process) {
+	used, err := p.Memory()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err == nil {
+		g.last = used
+	}
+	close(g.looking)
+	g.looking = nil
 }
 
 // tail keeps the last bytes written to it.

@@ -47,6 +47,7 @@ type launch struct {
 	key     store.Secret // the process key, for its model door
 	mark    string       // by which the process knows the house's words beside a person's text
 	home    string       // the agent home as it was at the start
+	allowed string       // what its person might do then
 }
 
 // launchFor composes a process: its command line, environment and files. With fresh, the conversation so far is left
@@ -64,6 +65,9 @@ func (r *Runner) launchFor(run store.Run, ws workspace, fresh bool) (launch, err
 	}
 	var err error
 	if l.home, err = stamp(r.cfg.AgentHome); err != nil {
+		return l, err
+	}
+	if l.allowed, err = allowed(run); err != nil {
 		return l, err
 	}
 	l.Launch = Launch{
@@ -220,6 +224,19 @@ func (r *Runner) promptInput(run store.Run) prompt.Input {
 		in.News = append(in.News, prompt.News{At: n.At, Tool: n.Tool, Outcome: string(n.Outcome), Text: n.Text})
 	}
 	return in
+}
+
+// allowed is what the run's person may do, as one text: it stands in a process's command line and introduction.
+func allowed(run store.Run) (string, error) {
+	var accounts []store.AccountID
+	for _, a := range run.Accounts {
+		accounts = append(accounts, a.ID)
+	}
+	text, err := json.Marshal([]any{run.Member.Role, run.Grant, accounts})
+	if err != nil {
+		return "", fmt.Errorf("writing down what a run may do: %w", err)
+	}
+	return string(text), nil
 }
 
 // skillNames lists the owner's skills. The CLI offers exactly these: without the list it would add its own.

@@ -1,9 +1,11 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -46,16 +48,28 @@ func (p *pool) take(c store.ConversationID) *agent {
 	return a
 }
 
-// add puts a process in and names the one that has to go for it, if any: of the company that keeps most of them waiting,
-// the one that has waited longest, so that no company can push out all others.
-func (p *pool) add(a *agent) (victim store.ConversationID) {
+// add puts a process in, unless the pool is full.
+func (p *pool) add(a *agent) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.parked) >= p.max {
-		victim = p.longest(func(o *agent) int { return p.of(o.company, a) })
+		return false
 	}
 	p.parked[a.conversation] = a
-	return victim
+	return true
+}
+
+// rivals are the conversations whose processes may have to go for a newcomer, in the order in which they go: those of the
+// company that keeps most waiting first, and of it who has waited longest. A company that keeps fewer than the newcomer's
+// is spared, so that none can push out all others.
+func (p *pool) rivals(newcomer *agent) []store.ConversationID {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	mine := p.of(newcomer.company, newcomer)
+	return p.sorted(func(a *agent) (weight int, ok bool) {
+		weight = p.of(a.company, newcomer)
+		return weight, weight >= mine
+	})
 }
 
 // of counts a company's processes, the newcomer among them.
@@ -72,25 +86,24 @@ func (p *pool) of(c store.CompanyID, newcomer *agent) int {
 	return n
 }
 
-// longest is the conversation of the highest weight whose process has waited longest.
-func (p *pool) longest(weight func(*agent) int) (found store.ConversationID) {
-	var best *agent
+// sorted gives conversations by the weight of their processes, highest first, and then by how long these have waited.
+func (p *pool) sorted(weight func(*agent) (int, bool)) []store.ConversationID {
+	type rival struct {
+		*agent
+		weight int
+	}
+	var all []rival
 	for _, a := range p.parked {
-		if best == nil || weight(a) > weight(best) || weight(a) == weight(best) && a.parked.Before(best.parked) {
-			best = a
+		if w, ok := weight(a); ok {
+			all = append(all, rival{a, w})
 		}
 	}
-	if best == nil {
-		return ""
+	slices.SortFunc(all, func(a, b rival) int { return cmp.Or(b.weight-a.weight, a.parked.Compare(b.parked)) })
+	var found []store.ConversationID
+	for _, r := range all {
+		found = append(found, r.conversation)
 	}
-	return best.conversation
-}
-
-// oldest is the conversation whose process has waited longest; empty when none waits.
-func (p *pool) oldest() store.ConversationID {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.longest(func(*agent) int { return 0 })
+	return found
 }
 
 // memory is what the waiting processes used when they were put in, bytes.
@@ -109,14 +122,11 @@ func (p *pool) full() bool {
 	return len(p.parked) >= p.max
 }
 
+// conversations are those for which a process waits, the one that has waited longest first.
 func (p *pool) conversations() []store.ConversationID {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var all []store.ConversationID
-	for c := range p.parked {
-		all = append(all, c)
-	}
-	return all
+	return p.sorted(func(*agent) (int, bool) { return 0, true })
 }
 
 // keep lets a process whose turn was answered wait for the next one, and tells whether it does. Whatever is in the way, the
@@ -135,8 +145,14 @@ func (r *Runner) keep(ctx context.Context, a *agent, member store.MembershipID) 
 	if err == nil && a.used > maxMemory {
 		err = errors.New("too much memory")
 	}
+	if err == nil && r.memory() > r.cfg.Memory {
+		err = errors.New("memory") // those that wait must not be what others wait for
+	}
 	if err == nil {
 		err = r.prepare(ctx, a, member)
+	}
+	if err == nil && !r.park(ctx, a) {
+		err = errors.Join(errors.New("full"), r.store.Retire(context.WithoutCancel(ctx), a.prepared))
 	}
 	if err != nil {
 		r.retired(a, err.Error())
@@ -144,9 +160,11 @@ func (r *Runner) keep(ctx context.Context, a *agent, member store.MembershipID) 
 	}
 	r.cfg.Log.Info().Str("event", "warm.parked").Str("run", string(a.prepared.ID)).Str("conversation", string(a.conversation)).
 		Int64("ms", r.cfg.Now().Sub(now).Milliseconds()).Int64("memory", a.used).Int("turns", a.turns).Send()
-	r.park(ctx, a)
 	return true
 }
+
+// errAllowed is a process that was started for somebody who might do something else.
+var errAllowed = errors.New("policy, role or accounts changed")
 
 // prepare gives the process a run for the next turn, with a token of its own.
 func (r *Runner) prepare(ctx context.Context, a *agent, member store.MembershipID) error {
@@ -155,35 +173,61 @@ func (r *Runner) prepare(ctx context.Context, a *agent, member store.MembershipI
 		return fmt.Errorf("preparing the next run: %w", err)
 	}
 	a.prepared = run
-	token, err := r.cfg.MintToken(run)
-	if err == nil {
-		a.openTools(run)
-		err = a.changeToken(ctx, token)
-	}
-	if err != nil {
+	if err := r.handOver(ctx, a); err != nil {
 		return errors.Join(err, r.store.Retire(context.WithoutCancel(ctx), run))
 	}
 	return nil
 }
 
-// park puts a process into the pool and watches over it. The caller holds its conversation.
-func (r *Runner) park(ctx context.Context, a *agent) {
-	a.parked, a.unpark = r.cfg.Now(), make(chan struct{})
-	if victim := r.pool.add(a); victim != "" {
-		r.evict(ctx, victim, "full")
+// handOver makes the process the prepared run's, if what it was started with still holds: the store compares what is allowed
+// later with what it was at this run's preparation, and not with what it was at the process's start.
+func (r *Runner) handOver(ctx context.Context, a *agent) error {
+	switch now, err := allowed(a.prepared); {
+	case err != nil:
+		return err
+	case now != a.launch.allowed:
+		return errAllowed
 	}
-	r.pool.leave.Go(func() { r.watch(a) })
+	token, err := r.cfg.MintToken(a.prepared)
+	if err == nil {
+		err = a.shut() // a run that had nothing to do has left its own open
+	}
+	if err != nil {
+		return err
+	}
+	a.openTools(a.prepared)
+	return a.changeToken(ctx, token)
+}
+
+// park puts a process into the pool and watches over it, unless there is no room and none can be made. The caller holds its
+// conversation.
+func (r *Runner) park(ctx context.Context, a *agent) bool {
+	unpark := make(chan struct{})
+	a.parked, a.unpark = r.cfg.Now(), unpark
+	for !r.pool.add(a) {
+		if !r.evictOne(ctx, r.pool.rivals(a), "full") {
+			return false
+		}
+	}
+	r.pool.leave.Go(func() { r.watch(a, unpark) })
+	return true
+}
+
+// evictOne ends the first of the waiting processes that nobody is about to take. A conversation is held by a turn for as
+// long as that waits at the gate, so there may be none.
+func (r *Runner) evictOne(ctx context.Context, of []store.ConversationID, why string) bool {
+	return slices.ContainsFunc(of, func(c store.ConversationID) bool { return r.evict(ctx, c, why) })
 }
 
 // watch ends a waiting process that has waited too long or has ended by itself. When its conversation is being taken at that
 // moment, the process is the taker's.
-func (r *Runner) watch(a *agent) {
+func (r *Runner) watch(a *agent, unpark <-chan struct{}) {
 	idle := time.NewTimer(r.cfg.WarmIdle)
 	defer idle.Stop()
 	for {
 		why := "ended"
 		select {
-		case <-a.unpark:
+		case <-unpark:
 			return
 		case <-idle.C:
 			why = "idle"
@@ -195,7 +239,7 @@ func (r *Runner) watch(a *agent) {
 			return
 		}
 		select { // somebody has the conversation: it will be taken, or let go again
-		case <-a.unpark:
+		case <-unpark:
 			return
 		case <-time.After(takenGap):
 			idle.Reset(0)
@@ -265,6 +309,7 @@ func (l launch) changed(home string) bool {
 // needs, until ctx ends.
 func (r *Runner) greet(ctx context.Context, spaces *workspaces) {
 	seen := r.cfg.Now().Add(-signsKept) // who was there just before is there still
+	greeted := map[store.ConversationID]time.Time{}
 	pause := time.NewTicker(signsGap)
 	defer pause.Stop()
 	for {
@@ -273,12 +318,15 @@ func (r *Runner) greet(ctx context.Context, spaces *workspaces) {
 		if err != nil && ctx.Err() == nil {
 			r.cfg.Log.Error().Str("event", "warm.signs_failed").Err(err).Send()
 		}
+		now := r.cfg.Now()
 		for _, s := range signs {
 			seen = latest(seen, s.At)
-			if r.cfg.Now().Sub(s.At) < signsKept && r.gate.idle() && !r.pool.full() && r.fits() {
+			if now.Sub(s.At) < signsKept && s.At.After(greeted[s.Conversation]) && r.gate.idle() && !r.pool.full() && r.hasRoom() {
+				greeted[s.Conversation] = s.At // once: one that could not be started, or was retired, is no better now
 				r.welcome(ctx, s, spaces)
 			}
 		}
+		maps.DeleteFunc(greeted, func(_ store.ConversationID, at time.Time) bool { return now.Sub(at) > signsKept })
 		select {
 		case <-ctx.Done():
 			return
@@ -311,9 +359,12 @@ func (r *Runner) welcome(ctx context.Context, s store.Sign, spaces *workspaces) 
 		}
 		return
 	}
+	if !r.park(ctx, a) {
+		r.retire(ctx, a, "full")
+		return
+	}
 	r.cfg.Log.Info().Str("event", "warm.started").Str("run", string(a.prepared.ID)).Str("conversation", string(a.conversation)).
 		Int64("ms", r.cfg.Now().Sub(a.began).Milliseconds()).Send()
-	r.park(ctx, a)
 }
 
 // startPrepared starts a process and lets it get ready, all but the person's text.
