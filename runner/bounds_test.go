@@ -129,3 +129,17 @@ func TestATurnOfNothingLeavesNoDoorOpen(t *testing.T) {
 		t.Errorf("%d runs are served their tools for ever", n)
 	}
 }
+
+func TestAProcessThatToldAToolItsMarkIsNotKept(t *testing.T) {
+	o := warmOffice(t, "tells a tool its mark", nil)
+	o.work()
+	o.say("one")
+	o.awaitLog("warm.parked", 1)
+	if second := o.say("two"); second.PID != 1 {
+		t.Errorf("the second turn: %+v", second)
+	}
+	if third := o.say("three"); third.PID != 2 {
+		t.Errorf("the third turn: %+v", third)
+	}
+	o.clean()
+}

@@ -113,6 +113,8 @@ type block struct {
 	ID     string `json:"id"`
 	Name   string `json:"name"`
 	Answer string `json:"tool_use_id"`
+
+	Input json.RawMessage `json:"input"` // of a tool's use
 }
 
 // parse reads a line; ok is false for one that is not an object of the CLI.

@@ -24,6 +24,7 @@ type dialogue struct {
 	toolTime  time.Duration
 	lastTool  string // id of the last one the main thread began
 	text      string // what the main thread has said since
+	leaked    bool   // the house's mark went to a tool, and so perhaps out of the house
 }
 
 type openTool struct {
@@ -145,6 +146,7 @@ func (d *dialogue) said(e event) {
 		switch {
 		case b.Type == "tool_use":
 			d.tools++
+			d.leaked = d.leaked || strings.Contains(string(b.Input), d.launch.mark)
 			d.open[b.ID] = openTool{b.Name, d.cfg.Now()}
 			if e.Parent == nil {
 				d.lastTool, d.text = b.ID, "" // what was said before a tool is no answer
@@ -190,6 +192,7 @@ func (d *dialogue) result(e event) *outcome {
 			o.answer = d.text // the answer may be in the assistant's event alone
 		}
 		o.answer, o.told = d.withoutMark(o.answer)
+		o.told = o.told || d.leaked
 		_, open := d.open[d.lastTool]
 		switch {
 		case strings.TrimSpace(o.answer) != "":
