@@ -176,7 +176,7 @@ func eachName(ctx context.Context, dir *os.File, f func(name string) error) erro
 				return err
 			}
 		}
-		if errors.Is(err, io.EOF) {
+		if errors.Is(err, io.EOF) || errors.Is(err, fs.ErrNotExist) { // removed since it was opened: it has no names
 			return nil
 		}
 		if err != nil {

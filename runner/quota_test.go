@@ -7,7 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -345,5 +347,29 @@ func TestATreeIsRemovedWhateverIsInIt(t *testing.T) {
 	must(t, os.Symlink(filepath.Join(dir, "canary"), tree))
 	if err := runner.RemoveTree(t.Context(), tree); err != nil || len(there(filepath.Join(dir, "canary"))) != 1 {
 		t.Errorf("a link in its place: %v", err)
+	}
+}
+
+// TestAFolderThatIsRemovedDuringALookIsNoFault: an agent that tidies up must not be stopped for a disk that is full.
+func TestAFolderThatIsRemovedDuringALookIsNoFault(t *testing.T) {
+	work, state := folder(t), folder(t)
+	ctx, stop := context.WithCancel(t.Context())
+	var tidy sync.WaitGroup
+	tidy.Go(func() {
+		for ctx.Err() == nil {
+			for i := range 20 {
+				_ = os.MkdirAll(filepath.Join(work, strconv.Itoa(i), "x"), 0o700)
+			}
+			for i := range 20 {
+				_ = os.RemoveAll(filepath.Join(work, strconv.Itoa(i)))
+			}
+		}
+	})
+	defer tidy.Wait()
+	defer stop()
+	for range 500 {
+		if use, err := (runner.Quota{}).Look(t.Context(), work, state); err != nil || use.Over == runner.OverBytes {
+			t.Fatal(use, err)
+		}
 	}
 }
