@@ -33,6 +33,9 @@ bench: .setup-run ## measure how long answers take and what they cost in memory,
 faults: .setup-test ## play every public failure of the agent's CLI, and 200 mixed runs; prints the table
 	@set -o pipefail; CGO_ENABLED=1 go test -race -count=1 -timeout 8m -parallel 6 -v -run '^TestFaults' ./runner | grep -vE '^(=== | *--- PASS)'
 
+escape: .setup-test ## let a hostile agent try to get out of its sandbox (T1 to T48), and print the table
+	@rm -f out/escape.txt; deploy/test.sh ./e2e/escape; status=$$?; cat out/escape.txt; exit $$status
+
 check: ## what CI checks before the tests: formatting, vet, staticcheck, go.mod in order
 	@deploy/setup.sh build
 	@out=$$(gofmt -l $$(git ls-files '*.go' 2>/dev/null || find . -name '*.go')); if [ -n "$$out" ]; then echo "gofmt these: $$out"; exit 1; fi

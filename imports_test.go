@@ -34,6 +34,8 @@ var ours = map[string][]string{
 	"sim/anthropic":     {},
 	"sim/pipedream":     {},
 	"e2e":               {},
+	"e2e/escape":        {"store", "policy", "runner"},
+	"e2e/escape/attack": {},
 	"":                  {},
 	"cmd/pilder":        {"*"},
 	"cmd/inside":        {"runner/inside"},
