@@ -98,6 +98,15 @@ func (o *office) runs() []store.RunView {
 	}
 	return runs
 }
+
+// runsOf are those of one conversation, oldest first.
+func (o *office) runsOf(c store.ConversationID) []store.RunView {
+	o.t.Helper()
+	all := slices.DeleteFunc(o.runs(), func(r store.RunView) bool { return r.Conversation != c })
+	slices.Reverse(all)
+	return all
+}
+
 func (o *office) running() (n int) {
 	for _, r := range o.runs() {
 		if r.State == store.RunRunning {
@@ -157,14 +166,14 @@ func (o *office) readAll() map[int64][]said {
 		if err != nil {
 			o.t.Fatal(err)
 		}
-		all[r.Draft.Chat.ID] = append(all[r.Draft.Chat.ID], said{Text: r.Draft.Markdown, Notice: r.Draft.Notice})
+		all[r.Draft.Chat.ID] = append(all[r.Draft.Chat.ID], whatIsSaid(r.Draft))
 	}
 }
 
 // eventually waits for what must come about.
 func (o *office) eventually(what string, holds func() bool) {
 	o.t.Helper()
-	for deadline := time.Now().Add(patience); !holds(); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); !holds(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			o.t.Fatalf("%s: does not come\n%s", what, o.log)
 		}

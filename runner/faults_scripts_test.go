@@ -164,7 +164,7 @@ func outputScripts() map[string]func(a *actor) int {
 			return 0
 		},
 		"a line of 1 MB":  longLine(1 << 20),
-		"a line of 20 MB": longLine(20 << 20),
+		"a line of 8 MB":  longLine(8 << 20),
 		"a line of 70 MB": longLine(70 << 20),
 		"floods its errors": func(a *actor) int {
 			a.begins()

@@ -25,6 +25,7 @@ type fault struct {
 	change func(*runner.Config)
 	talk   []exchange
 	end    []end
+	alone  bool     // it looks at all there is in its office
 	logged []object // lines of the log, each by a part of it; "never" turns one round
 	also   func(*office, store.ConversationID)
 }
@@ -59,13 +60,22 @@ func ending(state store.RunState, reasons ...string) (all []end) {
 func TestFaults(t *testing.T) {
 	var table ledger
 	t.Cleanup(func() { table.print() })
+	var plain []fault
 	for _, f := range slices.Concat(endingFaults(), outputFaults(), sessionFaults(), resultFaults(), stopFaults(), warmFaults()) {
+		if f.plain() {
+			plain = append(plain, f)
+			continue
+		}
 		t.Run(f.what, func(t *testing.T) {
 			t.Parallel()
 			defer table.note(t, f.what, f.expected())
 			f.play(t)
 		})
 	}
+	t.Run("together", func(t *testing.T) {
+		t.Parallel()
+		playTogether(t, plain, &table)
+	})
 	const upload = "upload named ../../CLAUDE.md (praktor#228)"
 	t.Run(upload, func(t *testing.T) {
 		defer table.note(t, upload, "lies in the inbox under a name of the house")
@@ -114,17 +124,73 @@ func (f fault) play(t *testing.T) {
 	}
 	o.clean()
 	o.nothingMore()
+	f.checkLog(o, c)
+}
+
+// plain tells whether a fault needs no office of its own: the person writes once, and nothing else is done.
+func (f fault) plain() bool {
+	return f.change == nil && !f.alone && len(f.talk) == 1 && f.talk[0].before == nil && f.talk[0].then == nil
+}
+
+// playTogether plays plain faults in one office, each in a conversation of its own whose text names the script.
+func playTogether(t *testing.T, all []fault, table *ledger) {
+	o := newOffice(t, "as written", func(cfg *runner.Config) { cfg.QueuePatience = patience }) // nobody hears of the others
+	o.work()
+	chat := func(i int) store.Chat { return store.Chat{ID: int64(-1000 - i)} }
+	conversations := make([]store.ConversationID, len(all))
+	for i, f := range all {
+		conversations[i] = o.writeIn(chat(i), f.script)
+	}
+	for i := range all {
+		o.settle(chat(i))
+	}
+	heard := o.readAll()
+	for i, f := range all {
+		t.Run(f.what, func(t *testing.T) {
+			defer table.note(t, f.what, f.expected())
+			o, c := o.as(t), conversations[i]
+			if diff := gocmp.Diff(f.talk[0].read, heard[chat(i).ID]); diff != "" {
+				t.Errorf("the person read (-want +got):\n%s", diff)
+			}
+			if diff := gocmp.Diff(f.end, ends(o.runsOf(c))); diff != "" {
+				t.Errorf("the runs ended (-want +got):\n%s", diff)
+			}
+			o.eventually("no process of the conversation", func() bool { return len(o.processesOf(c)) == 0 })
+			if f.also != nil {
+				f.also(o, c)
+			}
+			f.checkLog(o, c)
+		})
+	}
+	o.clean()
+	o.nothingMore()
+}
+
+// as is the same office, for a test within the test.
+func (o *office) as(t *testing.T) *office {
+	other := *o
+	other.t = t
+	return &other
+}
+
+// checkLog looks for what must be in the log of a conversation, and must not.
+func (f fault) checkLog(o *office, c store.ConversationID) {
+	o.t.Helper()
 	for _, e := range f.end {
 		f.logged = append(f.logged, object{"event": "run.finished", "state": string(e.State), "reason": e.Reason})
 	}
 	for _, want := range f.logged {
-		never := want["never"] == true
-		if o.log.has(want) == never {
-			t.Errorf("in the log, %v", want)
+		if never := want["never"] == true; o.log.has(want, c) == never {
+			o.t.Errorf("in the log, %v", want)
 		}
 	}
-	if t.Failed() {
-		t.Log(o.log)
+	if !o.t.Failed() {
+		return
+	}
+	for line := range strings.Lines(o.log.String()) {
+		if strings.Contains(line, string(c)) {
+			o.t.Log(strings.TrimSpace(line))
+		}
 	}
 }
 
@@ -151,9 +217,12 @@ func (o *office) nothingMore() {
 	}
 }
 
-// has tells whether a line of the log has all of the given parts.
-func (l *logBook) has(part object) bool {
+// has tells whether a line of the log about a conversation has all of the given parts.
+func (l *logBook) has(part object, c store.ConversationID) bool {
 	return slices.ContainsFunc(l.lines(part["event"].(string)), func(line object) bool {
+		if line["conversation"] != string(c) {
+			return false
+		}
 		for key, value := range part {
 			if key != "never" && fmt.Sprint(line[key]) != fmt.Sprint(value) {
 				return false

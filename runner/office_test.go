@@ -211,6 +211,10 @@ func (o *office) stopIn(chat store.Chat) {
 // said is what a person got. Done and Tool are what a notice tells of calls, Wait how long they should.
 type said struct{ Text, Notice, Done, Tool, Wait string }
 
+func whatIsSaid(d store.Draft) said {
+	return said{d.Markdown, d.Notice, d.Args["done"], d.Args["tool"], cmp.Or(d.Args["minutes"], d.Args["hours"])}
+}
+
 // read sends what waits in the outbox until n replies went out.
 func (o *office) read(n int) []said {
 	o.t.Helper()
@@ -235,8 +239,7 @@ func (o *office) read(n int) []said {
 		if err := errors.Join(o.MarkSending(ctx, o.poller, r.ID), o.MarkSent(ctx, o.poller, r.ID, int64(len(all)+1))); err != nil {
 			o.t.Fatal(err)
 		}
-		all = append(all, said{r.Draft.Markdown, r.Draft.Notice, r.Draft.Args["done"], r.Draft.Args["tool"],
-			cmp.Or(r.Draft.Args["minutes"], r.Draft.Args["hours"])})
+		all = append(all, whatIsSaid(r.Draft))
 	}
 	return all
 }
@@ -295,7 +298,10 @@ func (o *office) clean() {
 }
 
 // processes lists the host's processes that have a folder of this office mounted: those inside its sandboxes.
-func (o *office) processes() []string {
+func (o *office) processes() []string { return o.processesOf("") }
+
+// processesOf lists those of one conversation.
+func (o *office) processesOf(c store.ConversationID) []string {
 	o.t.Helper()
 	all, err := filepath.Glob("/proc/[0-9]*/mountinfo")
 	if err != nil {
@@ -303,7 +309,7 @@ func (o *office) processes() []string {
 	}
 	return slices.DeleteFunc(all, func(path string) bool {
 		text, err := os.ReadFile(path)
-		return err != nil || !strings.Contains(string(text), o.data+"/conversations/")
+		return err != nil || !strings.Contains(string(text), o.data+"/conversations/"+string(c))
 	})
 }
 
