@@ -145,7 +145,7 @@ func TestMemoryCountsProcessesAndFolders(t *testing.T) {
 	}
 	const mib = 1 << 20
 	before := used()
-	if before < mib/32 || before > 64*mib {
+	if before < mib/4 || before > 64*mib {
 		t.Errorf("an idle shell uses %d bytes", before)
 	}
 	c.say(t, "sleep 1000 | "+self+" helper memory 100 &")

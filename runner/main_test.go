@@ -3,10 +3,8 @@ package runner_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -98,16 +96,6 @@ func helpers() map[string]func(args []string) int {
 			fmt.Println("ready")
 			_, _ = io.Copy(io.Discard, os.Stdin)
 			return int(kept[0] - 'x')
-		},
-		"connect": func(args []string) int { // listens on a port of its own and knocks at it
-			l, err := net.Listen("tcp4", "127.0.0.1:"+args[0])
-			if err != nil {
-				fmt.Println(err)
-				return 1
-			}
-			_, err = net.Dial("tcp4", l.Addr().String())
-			fmt.Println(errors.Is(err, syscall.EACCES), err == nil)
-			return 0
 		},
 		"sockets": func([]string) int { // which of the three streams are sockets
 			for fd := range 3 {

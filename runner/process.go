@@ -5,7 +5,6 @@ import (
 	"os"
 	"os/exec"
 	"sync"
-	"sync/atomic"
 	"syscall"
 )
 
@@ -24,11 +23,7 @@ type Process struct {
 	done    chan struct{}
 	exit    int   // valid after done
 	err     error // valid after done
-	cgroup  *cgroup
-	watcher sync.WaitGroup
-
-	outOfMemory atomic.Bool
-	close       sync.Once
+	close   sync.Once
 
 	looking sync.RWMutex // held by those who look at the crowd; its descriptors are closed when nobody does
 	closed  bool
@@ -76,11 +71,13 @@ func (p *Process) Sweep() error {
 // Memory is what everything inside uses now, bytes: private and shared memory of all processes and the contents of the
 // folders in memory. It may be asked by anybody at any time; a closed process has none to tell of.
 func (p *Process) Memory() (int64, error) {
-	return p.memory(true)
+	p.looking.RLock()
+	defer p.looking.RUnlock()
+	if p.closed {
+		return 0, os.ErrProcessDone
+	}
+	return p.crowd.memory()
 }
-
-// OutOfMemory tells, once the process has ended, that it was ended because its sandbox used more than SandboxConfig.Memory.
-func (p *Process) OutOfMemory() bool { return p.outOfMemory.Load() }
 
 // Done is closed when the program and everything it started are gone.
 func (p *Process) Done() <-chan struct{} { return p.done }
@@ -96,7 +93,6 @@ func (p *Process) Wait() (int, error) {
 func (p *Process) Close() error {
 	_ = p.Kill() // already gone is the usual case
 	<-p.done
-	p.watcher.Wait()
 	p.close.Do(func() {
 		for _, f := range []*os.File{p.Stdin, p.Stdout, p.Stderr} {
 			_ = f.Close() // Stdin is often closed already, as the end of input

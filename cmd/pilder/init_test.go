@@ -100,14 +100,7 @@ func TestInitWritesAFileThatServeAccepts(t *testing.T) {
 				want.StoreURL = "sqlite:" + filepath.Join(filepath.Dir(file), path)
 			}
 			want.SandboxMode, want.SandboxRequire, want.RunnerMaxRuns, want.RunnerRunTimeout = "bwrap", "C", 4, 15*time.Minute
-			defaults, err := LoadConfig("", nil) // of what init does not ask about
-			if err != nil {
-				t.Fatal(err)
-			}
-			want.SandboxMemory, want.RunnerQuotaBytes, want.RunnerQuotaFiles = defaults.SandboxMemory, defaults.RunnerQuotaBytes, defaults.RunnerQuotaFiles
-			want.ModelAllowed, want.ModelMaxTokens, want.WebAllow = defaults.ModelAllowed, defaults.ModelMaxTokens, defaults.WebAllow
-			want.RunnerBudgetTokens, want.RunnerBudgetUSD = defaults.RunnerBudgetTokens, defaults.RunnerBudgetUSD
-			want.RunnerWarmMax, want.RunnerWarmIdle = defaults.RunnerWarmMax, defaults.RunnerWarmIdle
+			want.RunnerQuotaBytes, want.RunnerQuotaFiles = 1<<30, 50_000
 			want.LogLevel, want.LogFormat = "info", "json"
 			secrets := cmp.Comparer(func(a, b store.Secret) bool { return a.Reveal() == b.Reveal() })
 			if diff := cmp.Diff(want, cfg, secrets, cmpopts.IgnoreFields(Config{}, "StoreKey", "TelegramAPIURL", "ModelURL", "PipedreamURL")); diff != "" {
