@@ -100,7 +100,14 @@ func TestInitWritesAFileThatServeAccepts(t *testing.T) {
 				want.StoreURL = "sqlite:" + filepath.Join(filepath.Dir(file), path)
 			}
 			want.SandboxMode, want.SandboxRequire, want.RunnerMaxRuns, want.RunnerRunTimeout = "bwrap", "C", 4, 15*time.Minute
-			want.RunnerQuotaBytes, want.RunnerQuotaFiles = 1<<30, 50_000
+			defaults, err := LoadConfig("", nil) // of what init does not ask about
+			if err != nil {
+				t.Fatal(err)
+			}
+			want.RunnerQuotaBytes, want.RunnerQuotaFiles = defaults.RunnerQuotaBytes, defaults.RunnerQuotaFiles
+			want.ModelAllowed, want.ModelMaxTokens, want.WebAllow = defaults.ModelAllowed, defaults.ModelMaxTokens, defaults.WebAllow
+			want.RunnerBudgetTokens, want.RunnerBudgetUSD = defaults.RunnerBudgetTokens, defaults.RunnerBudgetUSD
+			want.RunnerWarmMax, want.RunnerWarmIdle = defaults.RunnerWarmMax, defaults.RunnerWarmIdle
 			want.LogLevel, want.LogFormat = "info", "json"
 			secrets := cmp.Comparer(func(a, b store.Secret) bool { return a.Reveal() == b.Reveal() })
 			if diff := cmp.Diff(want, cfg, secrets, cmpopts.IgnoreFields(Config{}, "StoreKey", "TelegramAPIURL", "ModelURL", "PipedreamURL")); diff != "" {
