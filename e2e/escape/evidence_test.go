@@ -82,6 +82,9 @@ func (s *suite) judge(t *testing.T, a attempt) {
 	s.evidence.mu.Unlock()
 	r := row{id: a.id, title: a.title, result: "held", canaries: len(s.canaries.all)}
 	defer func() { s.rows = append(s.rows, r) }()
+	if a.against != nil {
+		r.note = a.against()
+	}
 	if a.unless != nil {
 		if lacks := a.unless(); lacks != "" {
 			r.result, r.note = "skipped", lacks

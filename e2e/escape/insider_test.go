@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,6 +21,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 )
 
 // insider stands in a run's network with the run's own secrets in its hands. No agent gets there while the fence around its
@@ -27,16 +29,16 @@ import (
 type insider struct {
 	pid        int // of the CLI on the host
 	token, key string
-	user, net  *os.File // its namespaces, which outlive it as long as they are open here
+	user, net  *os.File // its network and the user namespace that owns it; they live as long as they are open here
 }
 
 // insiderOf finds the CLI of a person's run and takes its secrets, as only the host can.
 func (s *suite) insiderOf(p person) (*insider, error) {
 	for _, pid := range s.clis() {
-		root := filepath.Join("/proc", strconv.Itoa(pid))
-		if who, err := os.ReadFile(filepath.Join(root, "root/work/who")); err != nil || strings.TrimSpace(string(who)) != string(p) {
+		if !serves(pid, p) {
 			continue
 		}
+		root := filepath.Join("/proc", strconv.Itoa(pid))
 		in := &insider{pid: pid}
 		env, err := os.ReadFile(filepath.Join(root, "environ"))
 		if err != nil {
@@ -59,7 +61,7 @@ func (s *suite) insiderOf(p person) (*insider, error) {
 		}
 		in.token = strings.TrimPrefix(config.Servers["pilder"].Headers["Authorization"], "Bearer ")
 		if in.net, err = os.Open(filepath.Join(root, "ns/net")); err == nil {
-			in.user, err = os.Open(filepath.Join(root, "ns/user"))
+			in.user, err = ownerOf(in.net)
 		}
 		if err == nil && (in.key == "" || in.token == "") {
 			err = fmt.Errorf("the run of %s has no secrets of its own", p)
@@ -67,6 +69,33 @@ func (s *suite) insiderOf(p person) (*insider, error) {
 		return in, err
 	}
 	return nil, fmt.Errorf("no CLI works for %s", p)
+}
+
+// serves tells whether a process has a person's work folder.
+func serves(pid int, p person) bool {
+	who, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "root/work/who"))
+	return err == nil && strings.TrimSpace(string(who)) == string(p)
+}
+
+// leaves waits until a person's CLI is gone: it goes on for a moment after its answer, and writes into its folders.
+func (s *suite) leaves(ctx context.Context, p person) error {
+	for until := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) { // it is not ours to wait for
+		if !slices.ContainsFunc(s.clis(), func(pid int) bool { return serves(pid, p) }) {
+			return nil
+		}
+		if time.Now().After(until) || ctx.Err() != nil {
+			return fmt.Errorf("the CLI of %s does not end", p)
+		}
+	}
+}
+
+// ownerOf is the user namespace that a namespace belongs to: the CLI's own lies in another one within.
+func ownerOf(ns *os.File) (*os.File, error) {
+	fd, err := unix.IoctlRetInt(int(ns.Fd()), unix.NS_GET_USERNS)
+	if err != nil {
+		return nil, fmt.Errorf("finding the owner of a namespace: %w", err)
+	}
+	return os.NewFile(uintptr(fd), "user namespace"), nil
 }
 
 // clis are the processes of the CLI that this test's pilder has started, by their folder below the data folder.

@@ -28,7 +28,7 @@ func (s *suite) planted(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.plant(dir, marker); err != nil {
+	if err := errors.Join(s.leaves(ctx, dagoberto), s.plant(dir, marker)); err != nil {
 		return err
 	}
 	if err := s.reaps(ctx, dir, marker); err != nil {
@@ -96,6 +96,9 @@ func (s *suite) reaps(ctx context.Context, dir, marker string) error {
 
 // forged (T33) is a transcript with lines in it that the CLI never wrote.
 func (s *suite) forged(ctx context.Context, dir string) error {
+	if err := s.leaves(ctx, dagoberto); err != nil {
+		return err
+	}
 	session := s.sessionOf(dagoberto)
 	files, err := filepath.Glob(filepath.Join(dir, "state/projects/*", session+".jsonl"))
 	if err != nil || len(files) != 1 {
@@ -131,7 +134,7 @@ func (s *suite) forged(ctx context.Context, dir string) error {
 // alone.
 func (s *suite) linked(ctx context.Context, dir string) error {
 	name, target := filepath.Join(dir, "state/.claude.json"), filepath.Join(s.data, "made-through-a-link")
-	if err := errors.Join(os.Remove(name), os.Symlink(target, name)); err != nil {
+	if err := errors.Join(s.leaves(ctx, dagoberto), os.Remove(name), os.Symlink(target, name)); err != nil {
 		return err
 	}
 	written := os.WriteFile(name, nil, 0o600) // by somebody who follows links

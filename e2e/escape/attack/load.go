@@ -20,7 +20,6 @@ const (
 	manyProcesses   = 600
 	manyThreads     = 1200
 	manyDescriptors = 10000
-	muchMemory      = 3 << 30
 	muchTmp         = 640 << 20 // of 512 MB
 	muchShm         = 48 << 20  // of 32 MB
 )
@@ -90,7 +89,7 @@ func threads() int {
 	return 0
 }
 
-// memory (T26) takes memory, and fills the folders that are memory.
+// memory (T26) fills the folders that are memory.
 func (a *attacker) memory() {
 	for _, f := range []struct {
 		dir  string
@@ -102,17 +101,6 @@ func (a *attacker) memory() {
 			return // the others are on the host's disk, which is not the test's to fill
 		}
 	}
-	if !a.Hog {
-		return
-	}
-	said, err := run(self(), "as", "hog")
-	most := 0
-	for _, l := range strings.Fields(said) {
-		if n, err := strconv.Atoi(l); err == nil {
-			most = max(most, n)
-		}
-	}
-	a.tell("memory", most >= muchMemory>>20, fmt.Sprintf("%d MB, %v", most, err))
 }
 
 // fill makes a file as long as it can, and removes it.
@@ -131,21 +119,6 @@ func fill(path string, much int) (int, error) {
 		}
 	}
 	return got, nil
-}
-
-// hog takes memory piece by piece and touches it.
-func hog() int {
-	const step = 64 << 20
-	for got := step; got <= muchMemory; got += step {
-		piece, err := unix.Mmap(-1, 0, step, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_POPULATE)
-		if err != nil {
-			fmt.Println(err)
-			return 1
-		}
-		piece[0] = 1
-		fmt.Println(got >> 20)
-	}
-	return 0
 }
 
 // spin (T28) keeps sixteen threads busy until a file called stop-spinning is there, for a minute at most.

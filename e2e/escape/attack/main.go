@@ -37,7 +37,6 @@ type targets struct {
 	Capable   string   // one with file capabilities
 	Names     []string // what nothing in the machine's own files may say
 	Hostname  string   // of the host
-	Hog       bool     // the kernel bounds the run's memory, so that it may be taken
 }
 
 // tried is one line of the answer.
@@ -159,8 +158,6 @@ func part(name string, args []string) int {
 		return spin()
 	case "threads":
 		return threads()
-	case "hog":
-		return hog()
 	}
 	return 2
 }
