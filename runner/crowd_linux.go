@@ -164,12 +164,17 @@ func (c *crowd) one(number int, f func(int, *os.File) error) error {
 }
 
 // memory is what the sandbox uses now, bytes: its processes' share of anonymous and shared memory, and the contents of its
-// folders in memory. What no process has mapped (buffers of pipes and sockets) is not seen.
-func (c *crowd) memory() (int64, error) {
+// folders in memory. What no process has mapped (buffers of pipes and sockets) is not seen. If it need not be exact, what
+// processes share is counted for each of them, and nothing has to be walked through.
+func (c *crowd) memory(exact bool) (int64, error) {
 	var sum int64
 	err := c.each(func(_ int, dir *os.File) error {
-		text, err := readAt(dir, "smaps_rollup")
+		var text []byte
+		err := os.ErrPermission
 		fields := []string{"Pss_Anon", "Pss_Shmem", "SwapPss"}
+		if exact {
+			text, err = readAt(dir, "smaps_rollup")
+		}
 		if errors.Is(err, os.ErrPermission) || err == nil && len(text) == 0 { // of a program that may not be read
 			text, err = readAt(dir, "status")
 			fields = []string{"RssAnon", "RssShmem", "VmSwap"}

@@ -151,6 +151,9 @@ func (e *episode) attempt(ctx context.Context, fresh bool) outcome {
 	}
 	e.leftover(a.end(false))
 	e.agent = nil
+	if o.state == store.RunFailed && a.p.OutOfMemory() {
+		o.reason = reasonMemory
+	}
 	if o.reason == reasonDisk {
 		e.trim(a.ws)
 	}

@@ -27,7 +27,12 @@ func Reexec(args []string) (code int, handled bool) { return inside.Reexec(args)
 // Exec runs one command as an agent's program would be run: the same mounts, limits and basic environment. There are no
 // doors and no workspace, and /work and /state are empty folders in memory. It is `pilder sandbox exec`.
 func (s *Sandbox) Exec(ctx context.Context, argv []string, stdin io.Reader, stdout, stderr io.Writer) (int, error) {
-	p, err := s.Start(ctx, Launch{Argv: argv, Env: plainEnvironment(), AgentHome: s.cfg.AgentHome, CLI: s.cfg.CLI})
+	return s.run(ctx, Launch{Argv: argv}, stdin, stdout, stderr)
+}
+
+func (s *Sandbox) run(ctx context.Context, l Launch, stdin io.Reader, stdout, stderr io.Writer) (int, error) {
+	l.Env, l.AgentHome, l.CLI = plainEnvironment(), s.cfg.AgentHome, s.cfg.CLI
+	p, err := s.Start(ctx, l)
 	if err != nil {
 		return 0, err
 	}
@@ -49,10 +54,13 @@ func (s *Sandbox) Exec(ctx context.Context, argv []string, stdin io.Reader, stdo
 	copies.Wait()
 	exit, err := p.Wait()
 	if err := errors.Join(err, ctx.Err(), errors.Join(errs...)); err != nil {
-		return exit, fmt.Errorf("running %s in the sandbox: %w", filepath.Base(argv[0]), err)
+		return exit, fmt.Errorf("running %s in the sandbox: %w", filepath.Base(l.Argv[0]), err)
 	}
 	return exit, nil
 }
+
+// ShellArgv is how the CLI's Bash tool starts a command line.
+func ShellArgv(line string) []string { return []string{dirTools + "/" + shellName, line} }
 
 // plainEnvironment is what every program inside has; a run's own variables come on top.
 func plainEnvironment() []string {

@@ -3,8 +3,10 @@ package runner_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -90,12 +92,15 @@ func helpers() map[string]func(args []string) int {
 			_, _, _ = syscall.RawSyscall(syscall.SYS_EXIT, 0, 0, 0)
 			return 1
 		},
-		"memory": func(args []string) int { // takes n MiB, says so, and keeps them until its input ends
-			n, _ := strconv.Atoi(args[0])
-			kept := bytes.Repeat([]byte("x"), n<<20)
-			fmt.Println("ready")
-			_, _ = io.Copy(io.Discard, os.Stdin)
-			return int(kept[0] - 'x')
+		"connect": func(args []string) int { // listens on a port of its own and knocks at it
+			l, err := net.Listen("tcp4", "127.0.0.1:"+args[0])
+			if err != nil {
+				fmt.Println(err)
+				return 1
+			}
+			_, err = net.Dial("tcp4", l.Addr().String())
+			fmt.Println(errors.Is(err, syscall.EACCES), err == nil)
+			return 0
 		},
 		"sockets": func([]string) int { // which of the three streams are sockets
 			for fd := range 3 {

@@ -19,6 +19,7 @@ const (
 	sizeShm  = 32 << 20
 	sizeTmp  = 512 << 20
 	sizeHome = 64 << 20
+	sizeRun  = 16 << 20
 )
 
 // bwrapCall collects bubblewrap's arguments and the descriptors they speak of. Descriptor 3 is the socket of the
@@ -87,6 +88,7 @@ func (b *bwrapCall) system(Launch) error {
 	b.tmpfs("/dev/shm", sizeShm)
 	b.add("--remount-ro", "/dev")
 	b.tmpfs("/tmp", sizeTmp)
+	b.tmpfs("/run", sizeRun)
 	b.tmpfs(dirHome, sizeHome)
 	for _, dir := range []string{"/etc/ssl/certs", "/etc/alternatives"} {
 		b.add("--ro-bind-try", dir, dir) // never /etc/ssl itself: it holds private keys

@@ -32,12 +32,23 @@ func (s *Sandbox) Own(string) error { return nil }
 // OwnFile does nothing either.
 func (s *Sandbox) OwnFile(*os.File) error { return nil }
 
+// cgroups are not here either.
+type (
+	cgroups struct{}
+	cgroup  struct{}
+)
+
+func openCgroups() (*cgroups, error) { return nil, ErrNotLinux }
+func (s *Sandbox) bounded() error    { return ErrNotLinux }
+
+func (p *Process) memory(bool) (int64, error) { return 0, ErrNotLinux }
+
 // crowd is empty here: there are no processes.
 type crowd struct{}
 
-func (*crowd) sweep() error           { return ErrNotLinux }
-func (*crowd) memory() (int64, error) { return 0, ErrNotLinux }
-func (*crowd) close() error           { return nil }
+func (*crowd) sweep() error               { return ErrNotLinux }
+func (*crowd) memory(bool) (int64, error) { return 0, ErrNotLinux }
+func (*crowd) close() error               { return nil }
 
 func killAll(*exec.Cmd) error            { return ErrNotLinux }
 func (s *Sandbox) trouble(error) Finding { return Finding{} }

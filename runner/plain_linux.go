@@ -43,7 +43,7 @@ func (s *Sandbox) spawnPlain(ctx context.Context, l Launch) (*Process, error) {
 			return nil, err
 		}
 	}
-	cmd := exec.Command(s.cfg.Pilder, initArguments(l)...)
+	cmd := exec.Command(s.cfg.Pilder, initArguments(l, false)...)
 	cmd.Env = append([]string{}, l.Env...) // never nil, which would inherit
 	cmd.Dir = l.Work
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}

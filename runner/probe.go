@@ -41,13 +41,19 @@ func (s *Sandbox) Probe(ctx context.Context) (Tier, []Finding) {
 		found = append(found, Finding{Check: "landlock", Remedy: "run a kernel of Linux 6.12 or later with Landlock among its security modules",
 			Problem: fmt.Sprintf("Landlock is at version %d of %d: an agent's shell commands can reach its own run token and doors", abi, inside.FenceABI)})
 	}
+	if s.user.own && s.bounded() == nil {
+		return TierB, found
+	}
 	return TierC, found
 }
 
 // missing says what a stronger tier would add.
 func (s *Sandbox) missing() []Finding {
-	found := []Finding{{Check: "cgroup", Problem: "agents have no limit on memory and processor time that the kernel holds",
-		Remedy: "limits by cgroup are not part of this version: keep sandbox.require at C"}}
+	var found []Finding
+	if err := s.bounded(); err != nil {
+		found = append(found, Finding{Check: "cgroup", Problem: "the kernel does not bound an agent's memory and processor time: " + err.Error(),
+			Remedy: "run pilder as a systemd service with Delegate=yes, on a machine with cgroup v2 alone"})
+	}
 	switch {
 	case s.user.own:
 	case os.Getuid() == 0:
@@ -102,14 +108,18 @@ func (s *Sandbox) attack(ctx context.Context) ([]Finding, error) {
 	}
 	defer l.Close()
 	var out, errOut bytes.Buffer
-	argv := []string{dirTools + "/pilder", probeName, canary, l.Addr().String()}
-	exit, err := s.Exec(ctx, argv, strings.NewReader(""), &out, &errOut)
+	probe := Launch{Argv: []string{dirTools + "/pilder", probeName, canary, l.Addr().String()}, unfenced: true}
+	exit, err := s.run(ctx, probe, strings.NewReader(""), &out, &errOut)
 	if err != nil {
 		return nil, err
 	}
 	var broken []Finding
-	if err := json.Unmarshal(out.Bytes(), &broken); err != nil || exit != 0 {
+	verdict := json.NewDecoder(&out)
+	if err := verdict.Decode(&broken); err != nil || exit != 0 {
 		return nil, &StartError{Cause: errors.Join(fmt.Errorf("the probe ended with %d", exit), err), Stderr: errOut.String()}
+	}
+	if verdict.More() {
+		broken = append(broken, Finding{Check: "T29", Problem: "a process outlives its sandbox", Remedy: inside.RemedyBroken, Fatal: true})
 	}
 	for i, f := range broken {
 		switch f.Check {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"sync"
+	"sync/atomic"
 	"syscall"
 )
 
@@ -23,7 +24,11 @@ type Process struct {
 	done    chan struct{}
 	exit    int   // valid after done
 	err     error // valid after done
-	close   sync.Once
+	cgroup  *cgroup
+	watcher sync.WaitGroup
+
+	outOfMemory atomic.Bool
+	close       sync.Once
 
 	looking sync.RWMutex // held by those who look at the crowd; its descriptors are closed when nobody does
 	closed  bool
@@ -71,13 +76,11 @@ func (p *Process) Sweep() error {
 // Memory is what everything inside uses now, bytes: private and shared memory of all processes and the contents of the
 // folders in memory. It may be asked by anybody at any time; a closed process has none to tell of.
 func (p *Process) Memory() (int64, error) {
-	p.looking.RLock()
-	defer p.looking.RUnlock()
-	if p.closed {
-		return 0, os.ErrProcessDone
-	}
-	return p.crowd.memory()
+	return p.memory(true)
 }
+
+// OutOfMemory tells, once the process has ended, that it was ended because its sandbox used more than SandboxConfig.Memory.
+func (p *Process) OutOfMemory() bool { return p.outOfMemory.Load() }
 
 // Done is closed when the program and everything it started are gone.
 func (p *Process) Done() <-chan struct{} { return p.done }
@@ -93,6 +96,7 @@ func (p *Process) Wait() (int, error) {
 func (p *Process) Close() error {
 	_ = p.Kill() // already gone is the usual case
 	<-p.done
+	p.watcher.Wait()
 	p.close.Do(func() {
 		for _, f := range []*os.File{p.Stdin, p.Stdout, p.Stderr} {
 			_ = f.Close() // Stdin is often closed already, as the end of input

@@ -15,7 +15,7 @@ import (
 // Tier is how much a sandbox holds. A larger one holds more; the zero value is no sandbox worth the name.
 type Tier int
 
-// The tiers. B and A need a spawner with a user id of its own, which this package does not have: it reports C at best.
+// The tiers. A is not this package's to give.
 const (
 	TierD Tier = iota // nothing, or less than C
 	TierC             // bubblewrap, seccomp, no user namespaces inside, own network and PID namespace; the gateway's uid
@@ -33,6 +33,8 @@ func ParseTier(letter string) (Tier, error) {
 	}
 	return TierA, fmt.Errorf("sandbox tier %q is none of A, B, C, D", letter)
 }
+
+const defaultMemory = 2 << 30 // bytes
 
 // Names inside the sandbox. The pilder binary is there twice: as sandbox-init and as the shell that fences in commands.
 const (
@@ -75,6 +77,9 @@ type SandboxConfig struct {
 	User string
 	// AgentHome and CLI are the folders that Exec mounts as a run does, and that Probe tries to read as an agent. Empty: none.
 	AgentHome, CLI string
+	// Memory is how much a run may use, bytes, private and shared memory and its folders in memory together; then all of it is
+	// ended. Default 2 GiB. Where the kernel cannot bound it (cgroup v2), pilder looks four times a second.
+	Memory int64
 	// Require is the weakest tier Ready accepts. Default C; D means C as well, since less than C is said by the two fields below.
 	Require Tier
 	// Unsandboxed (sandbox.mode: none) runs agents as plain processes with everything pilder's user can reach. It counts
@@ -88,10 +93,12 @@ type SandboxConfig struct {
 
 // Sandbox starts programs that reach nothing but their folders and their doors. Safe for concurrent use.
 type Sandbox struct {
-	cfg   SandboxConfig
-	user  agents
-	bwrap func() (bwrapInfo, error) // examined once, at the first use
-	plain chan struct{}             // holds one: unsandboxed programs run one by one, their doors have fixed ports on the host
+	cfg  SandboxConfig
+	user agents
+
+	cgroups func() (*cgroups, error)  // made once, at the first use; the error says what is missing
+	bwrap   func() (bwrapInfo, error) // examined once, at the first use
+	plain   chan struct{}             // holds one: unsandboxed programs run one by one, their doors have fixed ports on the host
 }
 
 // NewSandbox checks the configuration; whether the machine can do it, Probe and Start tell.
@@ -117,6 +124,9 @@ func NewSandbox(cfg SandboxConfig) (*Sandbox, error) {
 	}
 	cfg.Pilder = pilder
 	cfg.Require = max(cfg.Require, TierC)
+	if cfg.Memory == 0 {
+		cfg.Memory = defaultMemory
+	}
 	if cfg.Handshake == 0 {
 		cfg.Handshake = 10 * time.Second
 	}
@@ -125,7 +135,7 @@ func NewSandbox(cfg SandboxConfig) (*Sandbox, error) {
 		return nil, err
 	}
 	bwrap := sync.OnceValues(func() (bwrapInfo, error) { return examineBwrap(cfg.Bwrap) })
-	return &Sandbox{cfg: cfg, user: user, bwrap: bwrap, plain: make(chan struct{}, 1)}, nil
+	return &Sandbox{cfg: cfg, user: user, cgroups: sync.OnceValues(openCgroups), bwrap: bwrap, plain: make(chan struct{}, 1)}, nil
 }
 
 // Unsandboxed tells whether programs run with no sandbox at all: every such run is marked in its log line.
@@ -149,6 +159,8 @@ type Launch struct {
 	Files []SandboxFile
 	// Doors are the listeners inside; the program sees them on 127.0.0.1.
 	Doors []Door
+
+	unfenced bool // without the outer Landlock domain, so that the probe meets the mounts and namespaces themselves
 }
 
 // SandboxFile is a file that exists only inside. Below /work and /state it must be a direct child, since those folders

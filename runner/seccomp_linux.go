@@ -45,7 +45,9 @@ func deniedCalls() []uint32 {
 		unix.SYS_ACCT, unix.SYS_SWAPON, unix.SYS_SWAPOFF, unix.SYS_REBOOT, unix.SYS_QUOTACTL, unix.SYS_QUOTACTL_FD,
 		unix.SYS_SYSLOG, unix.SYS_PERSONALITY, unix.SYS_VHANGUP,
 		unix.SYS_CLOCK_SETTIME, unix.SYS_SETTIMEOFDAY, unix.SYS_ADJTIMEX, unix.SYS_CLOCK_ADJTIME,
-		unix.SYS_MOVE_PAGES, unix.SYS_MBIND, unix.SYS_SET_MEMPOLICY, unix.SYS_MIGRATE_PAGES,
+		unix.SYS_MOVE_PAGES, unix.SYS_MBIND, unix.SYS_SET_MEMPOLICY, unix.SYS_SET_MEMPOLICY_HOME_NODE, unix.SYS_MIGRATE_PAGES,
+		unix.SYS_PROCESS_MADVISE, unix.SYS_PROCESS_MRELEASE, unix.SYS_LOOKUP_DCOOKIE,
+		unix.SYS_SHMGET, unix.SYS_MEMFD_SECRET, // memory that stays when nobody has it mapped: nobody could count it
 	}, deniedArchCalls()...)
 }
 
@@ -76,17 +78,27 @@ func seccompInstructions() []bpf.Instruction {
 	for _, nr := range deniedCalls() {
 		p = append(p, when(bpf.JumpEqual, nr), refuse(unix.EPERM))
 	}
+	// So does a file in memory that has no name. Libraries use one in /tmp or /dev/shm, which are bounded, where there is none.
+	p = append(p, when(bpf.JumpEqual, unix.SYS_MEMFD_CREATE), refuse(unix.ENOSYS))
 	// clone3's flags are behind a pointer, which a filter cannot follow; told that it does not exist, libraries use clone.
 	p = append(p, when(bpf.JumpEqual, unix.SYS_CLONE3), refuse(unix.ENOSYS))
 	p = append(p, onArg(unix.SYS_CLONE, 0, when(bpf.JumpBitsSet, cloneNamespaces), refuse(unix.EPERM))...)
 	p = append(p, onArg(unix.SYS_IOCTL, 1, when(bpf.JumpEqual, ioctlTIOCSTI), refuse(unix.EPERM),
 		when(bpf.JumpEqual, ioctlTIOCLINUX), refuse(unix.EPERM))...)
 	// A network namespace does not cover AF_VSOCK: without this a connect reaches the virtual machine's monitor.
+	// Protocols are the usual ones: others are kernel code that is loaded when somebody asks for it (SCTP), or have been the
+	// way around what is said of TCP (MPTCP). Of netlink, what tells of the own network.
 	families := []bpf.Instruction{
-		when(bpf.JumpEqual, unix.AF_UNIX), verdict(verdictAllow), when(bpf.JumpEqual, unix.AF_NETLINK), verdict(verdictAllow),
+		when(bpf.JumpEqual, unix.AF_UNIX), verdict(verdictAllow),
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_NETLINK, SkipFalse: 4},
+		load(offArgs + 2*8), when(bpf.JumpEqual, unix.NETLINK_ROUTE), verdict(verdictAllow), refuse(unix.EPROTONOSUPPORT),
 		when(bpf.JumpEqual, unix.AF_INET), bpf.Jump{Skip: 2}, when(bpf.JumpNotEqual, unix.AF_INET6), refuse(unix.EAFNOSUPPORT),
-		load(offArgs + 2*8), when(bpf.JumpEqual, unix.IPPROTO_MPTCP), refuse(unix.EPROTONOSUPPORT),
+		load(offArgs + 2*8),
 	}
+	for _, protocol := range []uint32{0, unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6} {
+		families = append(families, when(bpf.JumpEqual, protocol), verdict(verdictAllow))
+	}
+	families = append(families, refuse(unix.EPROTONOSUPPORT))
 	p = append(p, onArg(unix.SYS_SOCKET, 0, families...)...)
 	p = append(p, onArg(unix.SYS_SOCKETPAIR, 0, when(bpf.JumpNotEqual, unix.AF_UNIX), refuse(unix.EAFNOSUPPORT))...)
 	return append(p, verdict(verdictAllow))

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"pilder/runner/inside"
 )
 
 // Times and sizes of a start and an end.
@@ -59,7 +61,7 @@ func (s *Sandbox) Start(ctx context.Context, l Launch) (*Process, error) {
 	}
 	// Host paths travel in a descriptor, not in argv, and values with --setenv: /proc/1/cmdline and /proc/1/environ show
 	// inside what bubblewrap was started with (measured: --clearenv does not hide it).
-	argv := append([]string{"--args", call.pass(args), "--", dirTools + "/pilder"}, initArguments(l)...)
+	argv := append([]string{"--args", call.pass(args), "--", dirTools + "/pilder"}, initArguments(l, !l.unfenced)...)
 	cmd := exec.Command(program, argv...)
 	cmd.Args[0] = "bwrap" // can be read inside
 	cmd.Env = []string{}
@@ -72,16 +74,19 @@ func (s *Sandbox) Start(ctx context.Context, l Launch) (*Process, error) {
 	return s.spawn(ctx, cmd, len(l.Doors), call.stage)
 }
 
-// initArguments is what sandbox-init is told: the doors to open, then the program.
-func initArguments(l Launch) []string {
+// initArguments is what sandbox-init is told: whether to fence itself in, the doors to open, then the program.
+func initArguments(l Launch, fence bool) []string {
 	args := []string{initName}
+	if fence {
+		args = append(args, inside.FenceFlag)
+	}
 	for _, d := range l.Doors {
 		args = append(args, "--door="+d.Name+":"+strconv.Itoa(d.Port))
 	}
 	return append(append(args, "--"), l.Argv...)
 }
 
-// spawn starts cmd with socketpairs for its streams and a fourth as descriptor 3, and shakes hands over that one.
+// spawn starts cmd in a group of its own, with socketpairs for its streams and a fourth as descriptor 3, and shakes hands over that one.
 func (s *Sandbox) spawn(ctx context.Context, cmd *exec.Cmd, doors int, from *stage) (*Process, error) {
 	var ours, theirs [4]*os.File
 	defer func() { _ = closeAll(theirs[:]) }() // after errors too; closing twice is harmless
@@ -92,11 +97,18 @@ func (s *Sandbox) spawn(ctx context.Context, cmd *exec.Cmd, doors int, from *sta
 		}
 	}
 	p := &Process{Stdin: ours[0], Stdout: ours[1], Stderr: ours[2], cmd: cmd, program: noProgram{}, done: make(chan struct{})}
+	var err error
+	if p.cgroup, err = s.group(); err != nil {
+		return nil, errors.Join(err, closeAll(ours[:]))
+	}
+	if p.cgroup != nil {
+		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(p.cgroup.fd.Fd())
+	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs[0], theirs[1], theirs[2]
 	cmd.ExtraFiles = append([]*os.File{theirs[3]}, cmd.ExtraFiles...)
 	hello, err := handshakeConn(ours[3])
 	if err != nil {
-		return nil, errors.Join(err, closeAll(ours[:3]))
+		return nil, errors.Join(err, closeAll(ours[:3]), p.ungroup())
 	}
 	defer hello.Close()
 	started := make(chan error)
@@ -112,7 +124,22 @@ func (s *Sandbox) spawn(ctx context.Context, cmd *exec.Cmd, doors int, from *sta
 	if err != nil {
 		return nil, p.failed(err)
 	}
+	if !s.cfg.Unsandboxed && s.bounded() != nil {
+		p.watcher.Go(func() { p.watch(s.cfg.Memory) })
+	}
 	return p, nil
+}
+
+// ungroup removes the run's group, after everybody in it.
+func (p *Process) ungroup() error {
+	if p.cgroup == nil {
+		return nil
+	}
+	lacked, err := p.cgroup.end()
+	if lacked {
+		p.outOfMemory.Store(true)
+	}
+	return err
 }
 
 // live starts the command, from a stage if there is one, and waits for it on one thread: the parent-death signal belongs to
@@ -131,17 +158,17 @@ func (p *Process) live(from *stage, started chan<- error, peer <-chan int) {
 	if from == nil {
 		defer runtime.UnlockOSThread()
 	} else if err := from.enter(); err != nil { // from here on the thread ends with this goroutine
-		started <- err
+		started <- errors.Join(err, p.ungroup())
 		return
 	}
 	if err := p.cmd.Start(); err != nil {
-		started <- err
+		started <- errors.Join(err, p.ungroup())
 		return
 	}
 	started <- nil
 	_ = p.cmd.Wait() // what matters of it is in ProcessState
 	p.exit = exitCode(p.cmd.ProcessState)
-	p.err = gone(<-peer)
+	p.err = errors.Join(gone(<-peer), p.ungroup())
 }
 
 // gone waits until the first process of the namespace is gone, and with it, by the kernel's rule, all others.
@@ -194,6 +221,9 @@ func (p *Process) shake(ctx context.Context, hello *net.UnixConn, doors int, lim
 		if pid1, err = openParent(pid); err == nil {
 			p.crowd, err = openCrowd(pid)
 		}
+	}
+	if err == nil {
+		err = sacrifice(pid)
 	}
 	if err != nil {
 		return pid1, err

@@ -51,6 +51,7 @@ type Config struct {
 
 	SandboxMode    string // bwrap (default) or none
 	SandboxRequire string // lowest tier accepted: A, B, C; default C
+	SandboxMemory  int64  // bytes a run may use before it is ended, default 2GiB
 	SandboxUser    string // name or number the agents have outside; empty: 61000 if root runs pilder, else pilder's own
 
 	RunnerMaxRuns      int           // agents at once, default 4
@@ -101,6 +102,7 @@ func keys() map[string]any {
 		"sandbox.mode":            "bwrap",
 		"sandbox.require":         "C",
 		"sandbox.user":            "",
+		"sandbox.memory":          "2GiB",
 		"runner.max_runs":         4,
 		"runner.run_timeout":      "15m",
 		"runner.budget.tokens":    3000000,
@@ -224,6 +226,7 @@ func settle(v *viper.Viper, base string) (Config, error) {
 		SandboxMode:          v.GetString("sandbox.mode"),
 		SandboxRequire:       strings.ToUpper(v.GetString("sandbox.require")),
 		SandboxUser:          v.GetString("sandbox.user"),
+		SandboxMemory:        bytesOf(v.GetString("sandbox.memory")),
 		RunnerMaxRuns:        v.GetInt("runner.max_runs"),
 		RunnerRunTimeout:     v.GetDuration("runner.run_timeout"),
 		RunnerBudgetTokens:   v.GetInt64("runner.budget.tokens"),
@@ -282,6 +285,8 @@ func (c Config) check() error {
 		return fmt.Errorf("runner.max_runs must be 1 to 1000, not %d", c.RunnerMaxRuns)
 	case c.RunnerRunTimeout < 10*time.Second || c.RunnerRunTimeout > 50*time.Minute:
 		return fmt.Errorf("runner.run_timeout must be 10s to 50m, not %s", c.RunnerRunTimeout)
+	case c.SandboxMemory < 256<<20 || c.SandboxMemory > 1<<40:
+		return errors.New("sandbox.memory must be 256MiB to 1024GiB, written like 500MiB or 2GiB")
 	case c.RunnerQuotaBytes < 16<<20 || c.RunnerQuotaBytes > 1<<40:
 		return errors.New("runner.quota.bytes must be 16MiB to 1024GiB, written like 500MiB or 2GiB")
 	case c.RunnerQuotaFiles < 1000 || c.RunnerQuotaFiles > 1_000_000:

@@ -96,12 +96,15 @@ func checkSandbox(ctx context.Context, cfg Config) (string, error) {
 	if _, err := box.Ready(ctx); err != nil {
 		return "", err
 	}
-	tier, _ := box.Probe(ctx)
-	found := "tier " + tier.String()
+	tier, findings := box.Probe(ctx)
+	said := "tier " + tier.String()
 	if tier < runner.TierB {
-		found += "; B would add a user id of its own for the agents and cgroup limits"
+		said += "; B would add"
+		for _, f := range findings {
+			said += "\n  " + f.Check + ": " + f.Problem + "\n    → " + f.Remedy
+		}
 	}
-	return found, nil
+	return said, nil
 }
 
 func checkCLI(_ context.Context, cfg Config) (string, error) {

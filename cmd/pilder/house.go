@@ -375,7 +375,7 @@ func newSandbox(cfg Config, accept bool) (*runner.Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	box := runner.SandboxConfig{Require: tier, User: cfg.SandboxUser, AgentHome: home,
+	box := runner.SandboxConfig{Require: tier, User: cfg.SandboxUser, Memory: cfg.SandboxMemory, AgentHome: home,
 		Unsandboxed: cfg.SandboxMode == "none", AcceptUnsandboxed: accept, Inside: insideProgram()}
 	if cli, err := filepath.Abs(claudePath(cfg)); err != nil {
 		return nil, err

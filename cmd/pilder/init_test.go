@@ -104,7 +104,7 @@ func TestInitWritesAFileThatServeAccepts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want.RunnerQuotaBytes, want.RunnerQuotaFiles = defaults.RunnerQuotaBytes, defaults.RunnerQuotaFiles
+			want.SandboxMemory, want.RunnerQuotaBytes, want.RunnerQuotaFiles = defaults.SandboxMemory, defaults.RunnerQuotaBytes, defaults.RunnerQuotaFiles
 			want.ModelAllowed, want.ModelMaxTokens, want.WebAllow = defaults.ModelAllowed, defaults.ModelMaxTokens, defaults.WebAllow
 			want.RunnerBudgetTokens, want.RunnerBudgetUSD = defaults.RunnerBudgetTokens, defaults.RunnerBudgetUSD
 			want.RunnerWarmMax, want.RunnerWarmIdle = defaults.RunnerWarmMax, defaults.RunnerWarmIdle

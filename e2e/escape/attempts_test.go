@@ -75,14 +75,14 @@ func attempts() []attempt {
 	}
 }
 
-// plainLimits are those that every machine has. Limits by cgroup, on memory and on processor time, are not part of this
-// version, and many machines have no controllers that they could be made with.
+// plainLimits are those that every machine has: of the memory of a run there is a watch then. cgroup v2 holds it where there
+// are controllers that pilder may hand down.
 func plainLimits() string {
 	controllers, err := os.ReadFile("/sys/fs/cgroup/cgroup.controllers")
 	if err != nil {
-		return fmt.Sprintf("against rlimits, sizes of tmpfs and the quota; cgroup v2: %v", err)
+		return fmt.Sprintf("against rlimits, sizes of tmpfs, the watch and the quota; cgroup v2: %v", err)
 	}
-	return "against rlimits, sizes of tmpfs and the quota; cgroup v2 has " + strings.TrimSpace(string(controllers))
+	return "against rlimits, sizes of tmpfs, the watch and the quota; cgroup v2 has " + strings.TrimSpace(string(controllers))
 }
 
 // noRoot: only root can make a program that makes others root.

@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -24,19 +26,23 @@ func rlimits() map[int]uint64 {
 // 3, bounds itself and becomes the program. It returns only if it could not, with the exit code; args are those behind
 // its name.
 func initialize(args []string) int {
-	if err := becomeProgram(args); err != nil {
-		fmt.Fprintln(os.Stderr, "sandbox-init:", err)
-		if errors.Is(err, os.ErrNotExist) || errors.Is(err, exec.ErrNotFound) {
-			return 127 // as a shell says it
-		}
-		return 126
+	err := becomeProgram(args)
+	fmt.Fprintln(os.Stderr, "sandbox-init:", err)
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, exec.ErrNotFound) {
+		return 127 // as a shell says it
 	}
-	return 0
+	return 126
 }
 
 func becomeProgram(args []string) error {
+	runtime.LockOSThread() // the fence and the priority belong to the thread that becomes the program
 	var names []string
 	var fds []int
+	var ports []int
+	fence := len(args) > 0 && args[0] == FenceFlag
+	if fence {
+		args = args[1:]
+	}
 	for ; len(args) > 0 && args[0] != "--"; args = args[1:] {
 		door, ok := strings.CutPrefix(args[0], "--door=")
 		name, port, ok2 := strings.Cut(door, ":")
@@ -47,7 +53,11 @@ func becomeProgram(args []string) error {
 		if err != nil {
 			return fmt.Errorf("opening door %s: %w", name, err)
 		}
-		names, fds = append(names, name), append(fds, fd)
+		number, err := strconv.Atoi(port)
+		if err != nil {
+			return fmt.Errorf("opening door %s: %w", name, err)
+		}
+		names, fds, ports = append(names, name), append(fds, fd), append(ports, number)
 	}
 	if len(args) < 2 {
 		return errors.New("no program named")
@@ -61,6 +71,9 @@ func becomeProgram(args []string) error {
 			return err
 		}
 	}
+	if err := unix.Setpriority(unix.PRIO_PROCESS, 0, niceness); err != nil {
+		return fmt.Errorf("stepping behind pilder: %w", err)
+	}
 	syscall.Umask(0o077)
 	if err := unix.CloseRange(HandshakeFD, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return fmt.Errorf("closing descriptors: %w", err)
@@ -68,6 +81,11 @@ func becomeProgram(args []string) error {
 	path, err := exec.LookPath(argv[0])
 	if err != nil {
 		return fmt.Errorf("finding the program: %w", err)
+	}
+	if fence {
+		if err := enter(LandlockABI(), outerRules(), ports); err != nil {
+			return err
+		}
 	}
 	return fmt.Errorf("starting %s: %w", filepath.Base(path), syscall.Exec(path, argv, environment()))
 }
@@ -109,6 +127,9 @@ func handOver(names []string, fds []int) error {
 		return nil
 	}
 }
+
+// niceness is how far an agent steps back when processors are scarce: pilder answers first.
+const niceness = 5
 
 // lower sets a limit, never above what is allowed already.
 func lower(resource int, limit uint64) error {

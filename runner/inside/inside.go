@@ -34,6 +34,9 @@ const (
 	HandshakeGo    = 'G' // to it: go on
 )
 
+// FenceFlag tells sandbox-init to fence itself in: where there is no sandbox, the folders of the fence mean nothing.
+const FenceFlag = "--fence"
+
 // Finding is one thing the probe saw that an operator should know.
 type Finding struct {
 	Check   string // "bwrap", "userns", "T6": the tests of the sandbox have the T numbers

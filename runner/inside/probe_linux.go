@@ -8,8 +8,10 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -21,6 +23,11 @@ import (
 // A probe must do no harm where the sandbox does not hold, for that is where it is needed: each attempt is made in a form
 // that the sandbox refuses in one way and a bare kernel in another, but that never succeeds in anything.
 func attack(args []string, out io.Writer) int {
+	if len(args) == 1 && args[0] == lingering {
+		time.Sleep(lingers) // where the sandbox does not hold, not for ever
+		_, _ = io.WriteString(out, lingering)
+		return 0
+	}
 	if len(args) != 2 {
 		return 2
 	}
@@ -40,6 +47,12 @@ func attack(args []string, out io.Writer) int {
 	}
 	return 0
 }
+
+// lingering is what a process says that has outlived the program which started it.
+const (
+	lingering = "lingering"
+	lingers   = time.Second
+)
 
 type probe struct {
 	id  string
@@ -80,6 +93,17 @@ func probes(canary, address string) []probe {
 		{"T13", func() string { return network(address) }},
 		{"T15", func() string {
 			return families(map[string]int{"AF_VSOCK": unix.AF_VSOCK, "AF_PACKET": unix.AF_PACKET, "AF_ALG": unix.AF_ALG})
+		}},
+		{"T15", func() string {
+			return protocols(map[string]int{"MPTCP": unix.IPPROTO_MPTCP, "SCTP": unix.IPPROTO_SCTP})
+		}},
+		{"T29", linger},
+		{"T30", func() string { // the very stream this speaks to: opened anew, anybody inside could speak as the program
+			f, err := os.OpenFile("/proc/self/fd/1", os.O_WRONLY, 0)
+			if err == nil {
+				_ = f.Close()
+			}
+			return unless(err != nil, "the program's output can be opened anew")
 		}},
 	}
 }
@@ -163,6 +187,30 @@ func families(all map[string]int) string {
 		if problem := expect("a socket of "+name, unix.EAFNOSUPPORT, err); problem != "" {
 			return problem
 		}
+	}
+	return ""
+}
+
+func protocols(all map[string]int) string {
+	for name, protocol := range all {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, protocol)
+		if err == nil {
+			_ = unix.Close(fd)
+		}
+		if problem := expect("a socket of "+name, unix.EPROTONOSUPPORT, err); problem != "" {
+			return problem
+		}
+	}
+	return ""
+}
+
+// linger leaves a process behind that has a session of its own and holds the output open. Whoever reads that hears of it only
+// if it survives this program.
+func linger() string {
+	cmd := exec.Command("/proc/self/exe", ProbeName, lingering)
+	cmd.Stdout, cmd.SysProcAttr = os.Stdout, &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return "a process could not be left behind: " + err.Error()
 	}
 	return ""
 }

@@ -143,8 +143,9 @@ func (a *attacker) write() {
 	if a.Host {
 		return
 	}
+	// /run itself is like /tmp: small, the run's own, and gone with it.
 	for _, dir := range []string{"/", "/usr", "/usr/bin", "/usr/local/bin", "/etc", "/etc/claude-code", "/opt", "/opt/pilder", "/opt/claude",
-		"/agent", "/run", "/run/pilder", "/dev", "/home", "/proc"} {
+		"/agent", "/run/pilder", "/dev", "/home", "/proc"} {
 		a.create("a new file in "+dir, filepath.Join(dir, "new"))
 	}
 	a.result("a device", unix.Mknod("device", unix.S_IFBLK|0o600, int(unix.Mkdev(254, 0))))
