@@ -135,7 +135,8 @@ func swap(canary string) int {
 	const box = "outbox"
 	_ = os.MkdirAll(box, 0o700)
 	for until := time.Now().Add(time.Minute); time.Now().Before(until); {
-		_ = os.WriteFile(box+"/race.txt", []byte("plain"), 0o600)
+		_ = os.WriteFile("plain.txt", []byte("plain"), 0o600) // in one piece, or an empty file is what is picked
+		_ = os.Rename("plain.txt", box+"/race.txt")
 		_ = os.Symlink(canary, box+"/other.txt")
 		for range 50 {
 			_ = unix.Renameat2(unix.AT_FDCWD, box+"/race.txt", unix.AT_FDCWD, box+"/other.txt", unix.RENAME_EXCHANGE)
