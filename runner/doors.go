@@ -29,8 +29,8 @@ func (a *agent) openTools(run store.Run) {
 }
 
 // openRest opens what else the process has, as its run begins: it can think, and reach the web if it may.
-func (a *agent) openRest(run store.Run, meter func(Usage)) {
-	d := ModelDoor{Run: run, Key: a.launch.key, Search: a.canSearch(), Budget: a.cfg.Budget, Meter: meter}
+func (a *agent) openRest(run store.Run, spent Budget, meter func(Usage)) {
+	d := ModelDoor{Run: run, Key: a.launch.key, Search: a.canSearch(), Budget: a.cfg.Budget, Spent: spent, Meter: meter}
 	a.doors.serve(a.relays[doorModel], func(ctx context.Context, l net.Listener) error { return a.cfg.ServeModel(ctx, d, l) })
 	if web := a.relays[doorWeb]; web != nil {
 		a.doors.serve(web, func(ctx context.Context, l net.Listener) error { return a.cfg.ServeWeb(ctx, run, l) })

@@ -134,7 +134,7 @@ func (e *episode) attempt(ctx context.Context, fresh bool) outcome {
 	e.working(a, true)
 	defer e.working(a, false)
 	a.turns++
-	a.openRest(e.run, e.meter)
+	a.openRest(e.run, e.spent(), e.meter)
 	watched, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	a.doors.onFailure(func(err error) { stop(fmt.Errorf("%w: %w", errDoor, err)) })
@@ -252,6 +252,14 @@ func (e *episode) meter(u Usage) {
 	e.usage.Tokens.CacheWrite += u.Tokens.CacheWrite
 	e.usage.RetryAfter = max(e.usage.RetryAfter, u.RetryAfter)
 	e.usage.Refused = cmp.Or(u.Refused, e.usage.Refused)
+}
+
+// spent is what the run has spent so far, as its budget counts.
+func (e *episode) spent() Budget {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	t := e.usage.Tokens
+	return Budget{Tokens: t.Input + t.Output + t.CacheWrite, CostUSD: e.usage.CostUSD}
 }
 
 // judged is a failure by its cause, where the model door knows it better than the process that was refused.

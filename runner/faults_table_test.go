@@ -205,9 +205,9 @@ func resultFaults() []fault {
 					o.t.Errorf("it is said to have cost %v for %+v", run.CostUSD, run.Tokens)
 				}
 			}},
-		{what: "429 with a time", script: "asks and is refused", change: metered(runner.Usage{Status: 429, RetryAfter: 10*time.Minute + time.Second}),
+		{what: "429 with a time", script: "asks and is refused", change: metered(runner.Usage{RetryAfter: 10*time.Minute + time.Second}),
 			talk: reads(said{Notice: "run.busy_minutes", Wait: "11"}), end: failed("busy")},
-		{what: "429 with a long time", script: "asks and is refused", change: metered(runner.Usage{Status: 429, RetryAfter: 5 * time.Hour}),
+		{what: "429 with a long time", script: "asks and is refused", change: metered(runner.Usage{RetryAfter: 5 * time.Hour}),
 			talk: reads(said{Notice: "run.busy_hours", Wait: "5"}), end: failed("busy")},
 		{what: "budget used up", script: "asks and is refused", change: metered(runner.Usage{Refused: "budget"}),
 			talk: reads(notice("run.budget")), end: failed("budget")},

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -238,6 +239,29 @@ func TestRunWithoutAnAnswerTellsWhatItDid(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, o.read(2)); diff != "" {
 		t.Errorf("the person read (-want +got):\n%s\n%s", diff, o.log)
+	}
+	o.clean()
+}
+
+// TestASecondProcessSpendsWhatTheFirstHasLeft: a run whose processes fail must not cost a budget each.
+func TestASecondProcessSpendsWhatTheFirstHasLeft(t *testing.T) {
+	spent := make(chan runner.Budget, 2)
+	o := newOffice(t, "asks, and then has no tools", func(cfg *runner.Config) {
+		cfg.Budget = runner.Budget{Tokens: 100}
+		cfg.ServeModel = func(ctx context.Context, d runner.ModelDoor, l net.Listener) error {
+			spent <- d.Spent
+			return serveText(ctx, l, "model", func(*http.Request) bool {
+				d.Meter(runner.Usage{Tokens: store.Tokens{Input: 1, Output: 2, CacheWrite: 4, CacheRead: 8}, CostUSD: 0.5})
+				return true
+			})
+		}
+	})
+	o.work()
+	o.write("hello")
+	o.read(1)
+	want := []runner.Budget{{}, {Tokens: 7, CostUSD: 0.5}}
+	if diff := cmp.Diff(want, []runner.Budget{<-spent, <-spent}); diff != "" {
+		t.Errorf("spent before (-want +got):\n%s", diff)
 	}
 	o.clean()
 }

@@ -271,6 +271,12 @@ func scripts() map[string]func(a *actor) int {
 			a.init("failed")
 			return a.hang()
 		},
+		"asks, and then has no tools": func(a *actor) int {
+			a.hear()
+			get("http://127.0.0.1:7001/v1/messages")
+			a.init("failed")
+			return a.hang()
+		},
 		"without pilder at first": func(a *actor) int {
 			a.hear()
 			if count("/work/tries") == 0 {

@@ -95,8 +95,9 @@ type ModelDoor struct {
 	Key store.Secret
 	// Search allows the provider's web search.
 	Search bool
-	// Budget is what may be spent while the door is served. The zero value sets no bound.
-	Budget Budget
+	// Budget is what the run may spend, and Spent what it has spent in a process before this one. The zero value of Budget
+	// sets no bound.
+	Budget, Spent Budget
 	// Meter is told of every request that reached the model or was refused for the budget. It may be called from several
 	// goroutines.
 	Meter func(Usage)
@@ -104,17 +105,14 @@ type ModelDoor struct {
 
 // Budget bounds what one run may spend on the model. A field that is zero bounds nothing.
 type Budget struct {
-	Tokens   int64 // plain input, output and cache writes; what is read from the cache is bounded by its price
-	CostUSD  float64
-	Requests int
+	Tokens  int64 // plain input, output and cache writes; what is read from the cache is bounded by its price
+	CostUSD float64
 }
 
 // Usage is what one request to the model came to.
 type Usage struct {
 	Tokens     store.Tokens
 	CostUSD    float64
-	FirstToken time.Duration // from the request to the answer's first content; 0 when none came
-	Status     int           // HTTP status of the model's answer: 429 and 529 are a busy provider; 0 when there was none
 	Refused    string        // "budget": it was kept from the model because the budget is used up; "" when it went there
 	RetryAfter time.Duration // how long a busy provider asks to be left alone; 0 when it did not say
 }

@@ -193,14 +193,14 @@ func (h *house) buildRunner(ctx context.Context) error {
 // serveModel is a run's model door: it opens for the run's process, as long as the store says that the run is running.
 func (h *house) serveModel(ctx context.Context, d runner.ModelDoor, l net.Listener) error {
 	return h.doors.Serve(ctx, model.Process{
-		Run: d.Run.ID, Key: d.Key, Search: d.Search, Budget: model.Budget(d.Budget),
+		Run: d.Run.ID, Key: d.Key, Search: d.Search, Budget: model.Budget(d.Budget), Spent: model.Budget(d.Spent),
 		Alive: func(ctx context.Context) error {
 			_, err := h.store.LiveRun(ctx, d.Run.ID)
 			return err
 		},
 		Meter: func(u model.Usage) {
 			d.Meter(runner.Usage{
-				Tokens: u.Tokens, CostUSD: u.CostUSD, FirstToken: u.FirstToken, Status: u.Status, Refused: u.Refused, RetryAfter: u.RetryAfter,
+				Tokens: u.Tokens, CostUSD: u.CostUSD, Refused: u.Refused, RetryAfter: u.RetryAfter,
 			})
 		},
 	}, l)

@@ -7,11 +7,10 @@ import (
 	"sync"
 )
 
-// Budget bounds what one door may spend in its life. A field that is zero bounds nothing.
+// Budget bounds what one run may spend. A field that is zero bounds nothing.
 type Budget struct {
-	Tokens   int64 // plain input, output and cache writes; what is read from the cache is bounded by its price
-	CostUSD  float64
-	Requests int
+	Tokens  int64 // plain input, output and cache writes; what is read from the cache is bounded by its price
+	CostUSD float64
 }
 
 // spend is tokens and money.
@@ -28,12 +27,13 @@ type purse struct {
 	mu       sync.Mutex
 	spent    spend
 	held     spend
-	requests int
 	underway int
 	changed  chan struct{} // closed and replaced when a request has ended
 }
 
-func newPurse(b Budget) *purse { return &purse{budget: b, changed: make(chan struct{})} }
+func newPurse(b, spent Budget) *purse {
+	return &purse{budget: b, spent: spend{spent.Tokens, spent.CostUSD}, changed: make(chan struct{})}
+}
 
 // take admits a request with what it may come to at most, or tells that the budget is used up. It waits while that depends
 // on requests under way; the error is the context's. pay must follow.
@@ -45,7 +45,6 @@ func (p *purse) take(ctx context.Context, most spend) (ok bool, err error) {
 			return false, nil
 		}
 		if p.underway == 0 || p.leaves(most) {
-			p.requests++
 			p.underway++
 			p.held.tokens += most.tokens
 			p.held.usd += most.usd
@@ -77,7 +76,7 @@ func (p *purse) pay(most, came spend) {
 
 func (p *purse) empty() bool {
 	b := p.budget
-	return b.Tokens > 0 && p.spent.tokens >= b.Tokens || b.CostUSD > 0 && p.spent.usd >= b.CostUSD || b.Requests > 0 && p.requests >= b.Requests
+	return b.Tokens > 0 && p.spent.tokens >= b.Tokens || b.CostUSD > 0 && p.spent.usd >= b.CostUSD
 }
 
 // leaves tells whether there is room for a request beside those under way, all at their most.

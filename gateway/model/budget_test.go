@@ -43,9 +43,8 @@ func TestABudgetEndsWithAWordToBoth(t *testing.T) {
 		usage  string
 	}{
 		// 3 requests fit: the third begins below the bound.
-		"tokens":   {model.Budget{Tokens: 300}, `{"input_tokens":60,"cache_creation_input_tokens":20,"cache_read_input_tokens":90000,"output_tokens":40}`},
-		"money":    {model.Budget{CostUSD: 0.025}, `{"output_tokens":1000}`},
-		"requests": {model.Budget{Requests: 3}, `{}`},
+		"tokens": {model.Budget{Tokens: 300}, `{"input_tokens":60,"cache_creation_input_tokens":20,"cache_read_input_tokens":90000,"output_tokens":40}`},
+		"money":  {model.Budget{CostUSD: 0.025}, `{"output_tokens":1000}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := serve(t, says(c.usage), withBudget(c.budget))
@@ -63,6 +62,20 @@ func TestABudgetEndsWithAWordToBoth(t *testing.T) {
 			}
 			if got := strings.Join(refused, ","); got != ",,,budget,budget,budget" {
 				t.Errorf("told %s", got)
+			}
+		})
+	}
+}
+
+func TestABudgetIsTheRunsAndNotTheProcesss(t *testing.T) {
+	for name, c := range map[string]struct{ budget, spent model.Budget }{
+		"tokens": {model.Budget{Tokens: 300}, model.Budget{Tokens: 180}},
+		"money":  {model.Budget{CostUSD: 0.025}, model.Budget{CostUSD: 0.015}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := serve(t, says(`{"input_tokens":60,"output_tokens":1000}`), withBudget(c.budget), func(_ *model.Config, p *model.Process) { p.Spent = c.spent })
+			if got := fmt.Sprint(d.statuses(t, 3)); got != "[200 403 403]" {
+				t.Errorf("statuses %s", got)
 			}
 		})
 	}

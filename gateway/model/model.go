@@ -76,8 +76,9 @@ type Process struct {
 	Alive func(context.Context) error
 	// Search allows the provider's web search.
 	Search bool
-	// Budget bounds what the process may spend while its door is served. The zero value sets no bound.
-	Budget Budget
+	// Budget bounds what the run may spend, in this process or another; Spent is what it has spent before. The zero value of
+	// Budget sets no bound.
+	Budget, Spent Budget
 	// Meter is told of every request that reached the model or was refused for the budget, from several goroutines. May be
 	// nil.
 	Meter func(Usage)
@@ -185,7 +186,7 @@ func (d *Doors) Serve(ctx context.Context, p Process, l net.Listener) error {
 // handler is the door from the outside in: target, Host, key, life of the run, body, budget, and then the model.
 func (d *Doors) handler(p Process) http.HandlerFunc {
 	s := &door{
-		Doors: d, process: p, slots: make(chan struct{}, maxAtOnce), large: make(chan struct{}, 1), purse: newPurse(p.Budget),
+		Doors: d, process: p, slots: make(chan struct{}, maxAtOnce), large: make(chan struct{}, 1), purse: newPurse(p.Budget, p.Spent),
 		policy: policy{models: d.cfg.Models, maxTokens: d.cfg.MaxTokens, sources: d.cfg.URLSources, search: p.Search},
 	}
 	return func(w http.ResponseWriter, r *http.Request) {
