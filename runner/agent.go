@@ -36,7 +36,7 @@ type agent struct {
 	use      gauge
 
 	ear     atomic.Pointer[ear]
-	ended   chan struct{} // closed when its output has ended and all of it was heard
+	ended   chan struct{} // closed when its output has ended, or is not heard any more, and all before was heard
 	noisy   chan struct{} // closed when it talks though nobody asked
 	unheard int           // lines since somebody listened; the reader's own
 	lines   chan []byte   // to be written to it
@@ -92,7 +92,7 @@ func (a *agent) start(ctx context.Context, run store.Run, spaces *workspaces, fr
 	return err
 }
 
-// read passes events on to whoever listens, until the process has closed its output. It reads at once and always: a
+// read passes events on to whoever listens, until the process has closed its output or says nothing but a line without an end. It reads at once and always: a
 // process whose output is not drained ends without a word.
 func (a *agent) read() {
 	defer close(a.ended)

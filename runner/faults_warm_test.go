@@ -14,9 +14,14 @@ import (
 // conversation is healthy.
 func warmFaultScripts() map[string]func(a *actor) int {
 	return map[string]func(a *actor) int{
-		"dies between turns":              between(func(*actor) { os.Exit(3) }),
-		"is killed between turns":         between(func(a *actor) { leave(137) }),
-		"floods between turns":            between(func(a *actor) { a.chatter(50_000) }),
+		"dies between turns":      between(func(*actor) { os.Exit(3) }),
+		"is killed between turns": between(func(a *actor) { leave(137) }),
+		"floods between turns":    between(func(a *actor) { a.chatter(50_000) }),
+		"says one line for ever": between(func(*actor) {
+			for {
+				fmt.Print(strings.Repeat("x", 64<<10))
+			}
+		}),
 		"fills its errors between turns":  between(func(*actor) { fmt.Fprint(os.Stderr, strings.Repeat("canary ", 2<<20)) }),
 		"leaves at the next text":         second(func(*actor) { os.Exit(0) }),
 		"crashes in the next turn":        second(func(a *actor) { a.init("connected"); os.Exit(1) }),
@@ -121,7 +126,14 @@ func warmFaults() []fault {
 	hangs.end = endings(ok(), timedOut("idle"))
 	change := hangs.change
 	hangs.change = func(cfg *runner.Config) { change(cfg); cfg.IdleTimeout = 10 * time.Second }
+	endless := row("says a line without an end between turns", "says one line for ever", now("warm.retired"), 2)
+	warm := endless.change
+	endless.change = func(cfg *runner.Config) {
+		warm(cfg)
+		cfg.MaxLine = 1 << 20
+	}
 	return []fault{
+		endless,
 		row("dies between turns", "dies between turns", now("warm.retired"), 2),
 		row("is killed between turns (#83280)", "is killed between turns", now("warm.retired"), 2),
 		row("floods between turns", "floods between turns", now("warm.retired"), 2),

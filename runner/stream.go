@@ -43,14 +43,23 @@ func (l *lineReader) next() ([]byte, error) {
 	}
 }
 
+// errEndless is a line that is no line any more: whoever writes it has nothing to say.
+var errEndless = errors.New("a line without an end")
+
+// endless is how many times max a line may be before its process is given up.
+const endless = 16
+
 // read fills buf with one line; over tells that the line is too long and was dropped.
 func (l *lineReader) read() (over bool, err error) {
 	if cap(l.buf) > 1<<20 {
 		l.buf = nil // one long line must not be held for the rest of a run
 	}
 	l.buf = l.buf[:0]
-	for {
+	for length := 0; ; {
 		part, err := l.r.ReadSlice('\n')
+		if length += len(part); length/endless > l.max {
+			return true, errEndless
+		}
 		if over = over || len(l.buf)+len(part) > l.max; over {
 			l.buf = l.buf[:0]
 		} else {
