@@ -142,25 +142,37 @@ func (r *Runner) keep(ctx context.Context, a *agent, member store.MembershipID) 
 	if err == nil {
 		a.used, err = a.p.Memory()
 	}
-	if err == nil && a.used > maxMemory {
-		err = errors.New("too much memory")
-	}
-	if err == nil && r.memory() > r.cfg.Memory {
-		err = errors.New("memory") // those that wait must not be what others wait for
+	if err == nil && (a.used > maxMemory || r.memory() > r.cfg.Memory) {
+		r.retired(a, "memory", nil) // those that wait must not be what others wait for
+		return false
 	}
 	if err == nil {
 		err = r.prepare(ctx, a, member)
 	}
-	if err == nil && !r.park(ctx, a) {
-		err = errors.Join(errors.New("full"), r.store.Retire(context.WithoutCancel(ctx), a.prepared))
-	}
 	if err != nil {
-		r.retired(a, err.Error())
+		r.retired(a, whyNotKept(err), err)
+		return false
+	}
+	if !r.park(ctx, a) {
+		r.retired(a, "full", r.store.Retire(context.WithoutCancel(ctx), a.prepared))
 		return false
 	}
 	r.cfg.Log.Info().Str("event", "warm.parked").Str("run", string(a.prepared.ID)).Str("conversation", string(a.conversation)).
 		Int64("ms", r.cfg.Now().Sub(now).Milliseconds()).Int64("memory", a.used).Int("turns", a.turns).Send()
 	return true
+}
+
+// whyNotKept is the code of an error that keeps a process from waiting.
+func whyNotKept(err error) string {
+	switch {
+	case errors.Is(err, errAllowed):
+		return "changed"
+	case errors.Is(err, errEnded):
+		return "ended"
+	case errors.Is(err, store.ErrBusy), errors.Is(err, store.ErrLost):
+		return "overtaken" // by another run or another session
+	}
+	return "not ready"
 }
 
 // errAllowed is a process that was started for somebody who might do something else.
@@ -262,7 +274,7 @@ func (r *Runner) evict(ctx context.Context, c store.ConversationID, why string) 
 
 // retire ends a process that waits for nothing any more. It has nothing to lose, so it is not asked.
 func (r *Runner) retire(ctx context.Context, a *agent, why string) {
-	r.retired(a, why)
+	r.retired(a, why, nil)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readying)
 	defer cancel()
 	if err := errors.Join(a.close(), r.store.Retire(ctx, a.prepared)); err != nil {
@@ -270,8 +282,8 @@ func (r *Runner) retire(ctx context.Context, a *agent, why string) {
 	}
 }
 
-func (r *Runner) retired(a *agent, why string) {
-	r.cfg.Log.Info().Str("event", "warm.retired").Str("conversation", string(a.conversation)).Str("reason", why).Int("turns", a.turns).Send()
+func (r *Runner) retired(a *agent, why string, err error) {
+	r.cfg.Log.Info().Str("event", "warm.retired").Str("conversation", string(a.conversation)).Str("reason", why).Int("turns", a.turns).Err(err).Send()
 }
 
 // claim takes the process that waits for a turn, if it is still the one to take it.
