@@ -22,7 +22,7 @@ $(BIN): $(SOURCES)
 	go build -trimpath -tags embedded -o $@ ./cmd/pilder
 
 test: .setup-test check ## run everything: checks, unit tests on both databases, race detector, e2e with the real CLI
-	@deploy/test.sh ./...
+	@deploy/test.sh ./runner ./store ./cmd/pilder ./bot ./... # the longest first, since three packages run at once
 
 e2e: .setup-test ## run the whole-system scripts against the built binary
 	@deploy/test.sh ./e2e/...
@@ -54,4 +54,4 @@ clean: ## remove what was built, keep the downloaded CLI
 .setup-test: $(BIN)
 	@deploy/setup.sh test
 
-.PHONY: help run demo build test e2e bench faults check vuln clean .setup-run .setup-test
+.PHONY: help run demo build test e2e bench faults escape check vuln clean .setup-run .setup-test
