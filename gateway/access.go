@@ -17,6 +17,7 @@ type access struct {
 	run      store.Run
 	caller   Caller
 	grant    policy.Grant
+	judge    *policy.Judge // of grant
 	accounts []store.Account
 	tools    map[string]offer
 	barred   map[string]bool // tools that exist for the person and are not for the agent
@@ -50,6 +51,7 @@ func (g *Gateway) accessFor(ctx context.Context, run store.Run, accounts []store
 			Apps:         apps,
 		},
 	}
+	a.judge = a.grant.Judge()
 	for _, conn := range g.connectors {
 		tools, err := conn.Tools(ctx, a.caller)
 		if err != nil {

@@ -75,19 +75,18 @@ func badArguments(problems []problem, lang string) Result {
 }
 
 // denied is the answer to what policy never allows.
-func denied(d policy.Decision, lang string) Result {
-	return faulty(fault{Status: "error", Code: "not_allowed", Performed: "no", Retry: "never", Message: d.Sentence(lang)}, store.OutcomeRefused)
+func denied(sentence string) Result {
+	return faulty(fault{Status: "error", Code: "not_allowed", Performed: "no", Retry: "never", Message: sentence}, store.OutcomeRefused)
 }
 
 // pending is the answer to a call that waits for a button. It is no error: the model shall tell the person, not try again.
-func pending(d policy.Decision, code, lang string) Result {
-	message := d.Sentence(lang)
+func pending(kind policy.Effect, code, message string) Result {
 	structured, _ := json.Marshal(struct { // texts only: cannot fail
 		Status  string `json:"status"`
 		Kind    string `json:"kind"`
 		Message string `json:"message"`
 		Code    string `json:"code,omitempty"`
-	}{"pending", d.Effect.String(), message, code})
+	}{"pending", kind.String(), message, code})
 	return Result{Outcome: store.OutcomeHeld, Text: message, Structured: structured, Code: "pending"}
 }
 
@@ -113,7 +112,8 @@ func keep(r Result) json.RawMessage {
 }
 
 // again answers a repeated write with what the first one came to.
-func again(b store.BegunCall, d policy.Decision, lang string) Result {
+func again(b store.BegunCall, d policy.Decision, a *access) Result {
+	lang := a.lang()
 	var k kept
 	if len(b.Result) > 0 && json.Unmarshal(b.Result, &k) == nil && len(k.Structured) > 0 {
 		return Result{Outcome: b.Outcome, Text: k.Text, Structured: k.Structured, IsError: k.IsError, Code: k.Code}
@@ -125,13 +125,13 @@ func again(b store.BegunCall, d policy.Decision, lang string) Result {
 			code = b.Approval.Code
 			d = policy.Decision{Effect: b.Approval.Kind, Rule: b.Approval.Rule}
 		}
-		return pending(d, code, lang)
+		return pending(d.Effect, code, a.grant.Sentence(d, lang))
 	case store.OutcomeDone:
 		structured, _ := json.Marshal(map[string]string{"status": "ok", "message": text("done", lang)})
 		return Result{Outcome: b.Outcome, Text: text("done", lang), Structured: structured, Code: "ok"}
 	case store.OutcomeRefused, store.OutcomeExpired, store.OutcomeFailed:
 		if d.Effect == policy.Deny {
-			return denied(d, lang) // refused by no human
+			return denied(a.grant.Sentence(d, lang)) // refused by no human
 		}
 		return failure(string(b.Outcome), "never", lang, b.Outcome)
 	case store.OutcomeOpen:

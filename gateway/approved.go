@@ -91,21 +91,18 @@ func (g *Gateway) execute(ctx context.Context, a store.Approval) error {
 }
 
 // performApproved takes the approval as the decision, and looks again at all that may have changed since it was asked for:
-// the person's membership, their accounts, the tool and its schema, what nobody may ever call.
+// the person's membership, their accounts, the tool and its schema, what the rules of today forbid.
 func (g *Gateway) performApproved(ctx context.Context, a store.Approval, halt <-chan struct{}) Result {
 	lang := langOf(a.Requester)
-	member, err := g.store.Membership(ctx, a.Company, a.Requester.ID)
+	today, err := g.store.AsOfNow(ctx, a.Company, a.Requester.ID)
 	if errors.Is(err, store.ErrNotFound) {
 		return failure("membership_gone", "never", lang, store.OutcomeRefused)
 	}
 	if err != nil {
-		return g.brokenApproval(a, fmt.Errorf("reading membership: %w", err))
+		return g.brokenApproval(a, err)
 	}
-	accounts, err := g.store.Accounts(ctx, a.Company, member.ID)
-	if err != nil {
-		return g.brokenApproval(a, fmt.Errorf("reading accounts: %w", err))
-	}
-	now := g.accessFor(ctx, runOf(a, member, accounts), accounts, nil, nil)
+	today.ID, today.Principal.Run, today.Chat = a.Run, a.Run, a.Chat
+	now := g.accessFor(ctx, today, today.Accounts, nil, nil)
 	tool, ok := now.tools[a.Tool]
 	if !ok {
 		return failure("unknown_tool", "never", lang, store.OutcomeFailed)
@@ -119,18 +116,11 @@ func (g *Gateway) performApproved(ctx context.Context, a store.Approval, halt <-
 		result.Outcome = store.OutcomeFailed
 		return result
 	}
+	if d := now.judge.Decide(today.Principal, g.action(tool.Tool, a.Args)); d.Effect == policy.Deny {
+		return denied(now.grant.Sentence(d, lang))
+	}
 	// The account is the one of that time, not of today: what was shown is what is done.
 	return g.perform(ctx, tool, Call{ID: a.Call, Caller: now.caller, Tool: a.Tool, Args: a.Args, Account: a.Account}, halt)
-}
-
-// runOf is the ended run of an approval as far as listing tools needs it, for the person as they are today. The scopes were
-// judged when the call was made.
-func runOf(a store.Approval, m store.Membership, accounts []store.Account) store.Run {
-	p := m.Principal()
-	p.Run = a.Run
-	p.Scopes = m.Role.Scopes()
-	grant := policy.NewGrant(policy.GrantInput{Principal: p, Domains: m.Company.Domains, Apps: appsOf(accounts)})
-	return store.Run{ID: a.Run, Principal: p, Member: m, Chat: a.Chat, Grant: grant, Accounts: accounts}
 }
 
 func (g *Gateway) brokenApproval(a store.Approval, err error) Result {

@@ -40,7 +40,7 @@ func (g *Gateway) call(ctx context.Context, a *access, name string, args json.Ra
 		return g.refuse(ctx, a, tool.Tool, args, whyBadArguments, badArguments(wrong, a.lang()))
 	}
 
-	decision := a.grant.Decide(a.run.Principal, action(tool.Tool, args))
+	decision := a.judge.Decide(a.run.Principal, g.action(tool.Tool, args))
 	if decision.Effect != policy.Deny && !a.ledger.take(a.grant.Limits, tool.Class, decision.Effect) {
 		return g.refuse(ctx, a, tool.Tool, args, whyLimit, failure("limit", "never", a.lang(), store.OutcomeRefused))
 	}
@@ -65,7 +65,7 @@ func (g *Gateway) call(ctx context.Context, a *access, name string, args json.Ra
 	case err != nil:
 		return g.broken(a, tool.Tool, err)
 	case begun.Repeat:
-		return again(begun, decision, a.lang())
+		return again(begun, decision, a)
 	}
 
 	switch decision.Effect {
@@ -75,9 +75,9 @@ func (g *Gateway) call(ctx context.Context, a *access, name string, args json.Ra
 	case policy.Confirm, policy.Hold:
 		g.cfg.Log.Info().Str("event", "approval.asked").Str("call", string(begun.ID)).Str("run", string(a.run.ID)).
 			Str("kind", decision.Effect.String()).Send()
-		return again(store.BegunCall{Outcome: store.OutcomeHeld, Approval: begun.Approval}, decision, a.lang())
+		return again(store.BegunCall{Outcome: store.OutcomeHeld, Approval: begun.Approval}, decision, a)
 	default:
-		return denied(decision, a.lang())
+		return denied(a.grant.Sentence(decision, a.lang()))
 	}
 }
 

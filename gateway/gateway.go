@@ -177,6 +177,6 @@ func appOf(t Tool) string {
 }
 
 // action is a call as policy sees it.
-func action(t Tool, args []byte) policy.Action {
-	return policy.Action{Tool: t.Name, App: appOf(t), Class: t.Class, Scope: t.Scope, Args: args}
+func (g *Gateway) action(t Tool, args []byte) policy.Action {
+	return policy.Action{Tool: t.Name, App: appOf(t), Class: t.Class, Scope: t.Scope, Args: args, At: g.cfg.Now(), Hints: policy.Hints(t.Annotations)}
 }

@@ -100,7 +100,7 @@ const pendingSchema = `{"type":"object","required":["status","message"],"propert
 // admitPending widens an output schema that would call the gateway's own "pending" invalid: such an answer is no error, and
 // a client that checks structured content would throw it away.
 func (s *schemas) admitPending(output json.RawMessage) (json.RawMessage, error) {
-	sample := pending(policy.Decision{Effect: policy.Hold}, "ABCDEF", "en")
+	sample := pending(policy.Hold, "ABCDEF", "Waiting.")
 	if problems, err := s.check(output, sample.Structured); err != nil || problems == nil {
 		return output, err
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // Effect is what may happen to a call. The zero value is Deny, and of two effects the smaller is the stricter.
@@ -80,7 +81,14 @@ type Action struct {
 	Class Class
 	Scope Scope // what the tool needs
 	Args  json.RawMessage
+	// What conditions of a company may speak of beside that. A zero At makes those over the time hold.
+	Hints Hints
+	At    time.Time
+	Taint []string // where the conversation has taken in other people's words from, "mail" or "web"
 }
+
+// Hints are what a tool says of itself, as MCP's annotations do.
+type Hints struct{ ReadOnly, Destructive, Idempotent, OpenWorld bool }
 
 // Decision is what policy says of one action, and which rule said it.
 type Decision struct {

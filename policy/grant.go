@@ -2,6 +2,7 @@ package policy
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -25,12 +26,14 @@ type Grant struct {
 	// SoleAdmin says that the person is an admin and nobody else could approve a hold.
 	SoleAdmin bool   `json:"sole_admin"`
 	Limits    Limits `json:"limits"`
-	// Rules are the rules in force, in their order. House rules hold even where a stored grant lacks them, and a
-	// reference can only tighten a rule.
+	// Rules are the house's rules with the effects they have in this company. One that a stored grant lacks holds as the
+	// house has it.
 	Rules []RuleRef `json:"rules"`
+	// Own are the company's rules, in their order.
+	Own []Own `json:"own"`
 }
 
-// RuleRef names a rule in force and the effect it has.
+// RuleRef names a rule of the house and the effect it has.
 type RuleRef struct {
 	ID     string `json:"id"`
 	Effect Effect `json:"effect"`
@@ -52,12 +55,28 @@ func (l Limits) Left(calls, writes int, class Class) bool {
 // MayAsk tells whether a run that has had so many calls asked about may have one more.
 func (l Limits) MayAsk(asked int) bool { return asked < l.Asked }
 
+func houseLimits() Limits { return Limits{Calls: 200, Writes: 50, Asked: 10} }
+
+// within gives the smaller of two limits each; one that is not set is the other's.
+func (l Limits) within(most Limits) Limits {
+	for _, f := range [][2]*int{{&l.Calls, &most.Calls}, {&l.Writes, &most.Writes}, {&l.Asked, &most.Asked}} {
+		if *f[0] > 0 {
+			*f[1] = min(*f[0], *f[1])
+		}
+	}
+	return most
+}
+
 // GrantInput is what NewGrant freezes.
 type GrantInput struct {
 	Principal Principal
 	Domains   []string // the company's mail domains, "empresa.com"; one that is no domain is dropped, so its mail is outside
 	Apps      []string // slugs of the person's connected apps
-	Vetoes    []string // the company's own vetoes, on top of the house's
+	Policy    Policy   // the company's own; zero: the house's alone
+	// PolicyVersion is its number, from 1; 0: there is none. Broken tells that the company's policy cannot be read any more:
+	// then everything is denied, since what it would have forbidden is not known.
+	PolicyVersion int
+	Broken        bool
 	// NobodyElseApproves says that no other approver or admin of the company exists. The zero value keeps holds holds.
 	NobodyElseApproves bool
 }
@@ -71,10 +90,14 @@ func NewGrant(in GrantInput) Grant {
 		Role:       in.Principal.Role,
 		Domains:    []string{},
 		Apps:       set(in.Apps),
-		Vetoes:     set(append(houseVetoes(), in.Vetoes...)),
+		Vetoes:     set(append(houseVetoes(), in.Policy.Vetoes...)),
 		SoleAdmin:  in.NobodyElseApproves && in.Principal.Role == RoleAdmin,
-		Limits:     Limits{Calls: 200, Writes: 50, Asked: 10},
+		Limits:     in.Policy.Limits.within(houseLimits()),
 		Rules:      []RuleRef{},
+		Own:        append([]Own{}, in.Policy.Rules...),
+	}
+	if in.PolicyVersion > 0 {
+		g.Version += "+" + strconv.Itoa(in.PolicyVersion)
 	}
 	for _, d := range in.Domains {
 		if ascii, ok := ownDomain(d); ok {
@@ -83,7 +106,14 @@ func NewGrant(in GrantInput) Grant {
 	}
 	g.Domains = set(g.Domains)
 	for _, r := range House() {
-		g.Rules = append(g.Rules, RuleRef{ID: r.ID, Effect: r.Effect})
+		effect, switched := in.Policy.House[r.ID]
+		if !switched {
+			effect = r.Effect
+		}
+		g.Rules = append(g.Rules, RuleRef{ID: r.ID, Effect: effect})
+	}
+	if in.Broken {
+		g.Rules = append(g.Rules, RuleRef{ID: RuleUnknown, Effect: Deny})
 	}
 	return g
 }
@@ -105,25 +135,6 @@ func (g Grant) Vetoed(tool string) bool {
 // house (empty app). A tool of unknown class is shown too: it needs a confirm.
 func (g Grant) Lists(tool, app string) bool {
 	return tool != "" && g.Version != "" && g.Role.Known() && !g.Vetoed(tool) && g.hasApp(app)
-}
-
-// Decide says what may happen to an action: nothing for a principal who is nobody, is not the grant's, lacks the scope or
-// names something vetoed or not connected; otherwise the strictest effect among the rules that apply, and Allow where none
-// does. Of rules with the same effect the first decides.
-func (g Grant) Decide(p Principal, a Action) Decision {
-	if rule := g.refusal(p, a); rule != "" {
-		return Decision{Effect: Deny, Rule: rule}
-	}
-	d := Decision{Effect: Allow}
-	for _, r := range g.inForce() {
-		if e := stricter(d.Effect, r.Effect); e < d.Effect && r.Applies(g, a) {
-			d = Decision{Effect: e, Rule: r.ID}
-		}
-	}
-	if d.Effect == Hold && g.SoleAdmin && p.Role == RoleAdmin {
-		d.Effect, d.Downgraded = Confirm, true
-	}
-	return d
 }
 
 // Ids of the refusals that come before any rule.
@@ -155,20 +166,21 @@ func (g Grant) refusal(p Principal, a Action) string {
 // hasApp tells whether the app is connected; house tools have none.
 func (g Grant) hasApp(app string) bool { return app == "" || slices.Contains(g.Apps, app) }
 
-// inForce returns the house rules and then the grant's own references. A reference to an unknown rule denies everything:
-// what it would have forbidden is not known.
+// inForce returns the house's rules with the effects that the grant has frozen for them, of several for one the strictest.
+// A reference to an unknown rule denies everything: what it would have forbidden is not known.
 func (g Grant) inForce() []Rule {
-	house := House()
-	rules := slices.Clone(house)
+	rules := House()
+	frozen := map[string]bool{}
 	for _, ref := range g.Rules {
-		i := slices.IndexFunc(house, func(r Rule) bool { return r.ID == ref.ID })
+		i := slices.IndexFunc(rules, func(r Rule) bool { return r.ID == ref.ID })
 		if i < 0 {
-			rules = append(rules, Rule{ID: RuleUnknown, Effect: Deny, Applies: func(Grant, Action) bool { return true }})
-			continue
+			return []Rule{{ID: RuleUnknown, Effect: Deny, Applies: func(Grant, Action) bool { return true }}}
 		}
-		r := house[i]
-		r.Effect = ref.Effect
-		rules = append(rules, r)
+		if frozen[ref.ID] {
+			rules[i].Effect = stricter(rules[i].Effect, ref.Effect)
+		} else {
+			rules[i].Effect, frozen[ref.ID] = stricter(Allow, ref.Effect), true
+		}
 	}
 	return rules
 }

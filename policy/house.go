@@ -2,7 +2,7 @@ package policy
 
 import "strings"
 
-// Rule is one line of policy: when it applies, what it does to the call, and how it is said. The same rule speaks in the
+// Rule is one line of the house's policy: when it applies, what it does to the call, and how it is said. The same rule speaks in the
 // agent's prompt and in the answer to a stopped call, so the two cannot drift.
 type Rule struct {
 	ID     string
@@ -17,7 +17,10 @@ type Rule struct {
 }
 
 // Text is one text in the two languages of the house.
-type Text struct{ ES, EN string }
+type Text struct {
+	ES string `json:"es,omitempty" yaml:"es"`
+	EN string `json:"en,omitempty" yaml:"en"`
+}
 
 // In returns the text in the language: Spanish for "es", "es-AR", … and for no language at all, English for all others.
 func (t Text) In(lang string) string {

@@ -15,7 +15,7 @@ func refusals() map[string]Text {
 }
 
 // Sentence returns what the model and the person read about a stopped call. It is empty for Allow.
-func (d Decision) Sentence(lang string) string {
+func (g Grant) Sentence(d Decision, lang string) string {
 	if d.Effect == Allow {
 		return ""
 	}
@@ -27,6 +27,11 @@ func (d Decision) Sentence(lang string) string {
 	for _, r := range House() {
 		if r.ID == d.Rule {
 			reason, undone = r.Reason, r.Undone
+		}
+	}
+	for _, o := range g.Own {
+		if o.ID == d.Rule {
+			reason = o.Reason
 		}
 	}
 	var lead Text
@@ -41,50 +46,43 @@ func (d Decision) Sentence(lang string) string {
 	return lead.In(lang) + ": " + reason.In(lang) + ". " + undone.In(lang)
 }
 
-// Sentence is Decision.Sentence for a rule with its house effect; an unknown rule reads as a plain refusal.
-func Sentence(rule, lang string) string {
-	d := Decision{Effect: Deny, Rule: rule}
-	for _, r := range House() {
-		if r.ID == rule {
-			d.Effect = r.Effect
-		}
-	}
-	return d.Sentence(lang)
-}
-
-// Sentences returns the rules in force as the agent's prompt tells them, in order and without a full stop. They say what
-// will happen to this person's calls, so a sole admin's holds are told as confirms.
+// Sentences returns the rules in force as the agent's prompt tells them, the house's before the company's, in order and
+// without a full stop. They say what will happen to this person's calls, so a sole admin's holds are told as confirms.
 func (g Grant) Sentences(lang string) []string {
 	domains := "@" + strings.Join(g.Domains, Text{" y @", " and @"}.In(lang))
 	if len(g.Domains) == 0 {
 		domains = Text{"la empresa", "the company"}.In(lang)
 	}
 	out := []string{}
-	for _, r := range House() {
-		effect := r.Effect
-		for _, ref := range g.Rules {
-			if ref.ID == r.ID {
-				effect = stricter(effect, ref.Effect)
-			}
+	house := House()
+	for i, r := range g.inForce() {
+		if r.ID == RuleUnknown {
+			return []string{Text{"hoy no se puede hacer nada en las apps", "nothing can be done in the apps today"}.In(lang)}
 		}
 		told := r.Told.In(lang)
-		if told == "" {
+		if told == "" || r.Effect == Allow {
 			continue
 		}
+		effect := r.Effect
 		if effect == Hold && g.SoleAdmin {
 			effect = Confirm
-			if alone := r.ToldAlone.In(lang); alone != "" {
-				told = alone
-			}
+		}
+		if house[i].Effect == Hold && effect == Confirm && r.ToldAlone.In(lang) != "" {
+			told = r.ToldAlone.In(lang)
 		}
 		told = strings.ReplaceAll(told, "{domains}", domains)
-		switch { // a reference made the rule stricter than its text
-		case effect < r.Effect && effect == Hold:
+		switch { // the company made the rule stricter than its text
+		case effect < house[i].Effect && effect == Hold:
 			told += Text{" (queda pendiente de aprobación)", " (waits for approval)"}.In(lang)
-		case effect < r.Effect:
+		case effect < house[i].Effect && effect == Deny:
 			told += Text{" (no permitido)", " (not allowed)"}.In(lang)
 		}
 		out = append(out, told)
+	}
+	for _, o := range g.Own {
+		if told := o.Told.In(lang); told != "" {
+			out = append(out, told)
+		}
 	}
 	return out
 }

@@ -10,6 +10,8 @@ import (
 )
 
 func TestWhatIsSaidOfAStoppedCall(t *testing.T) {
+	g := grantFor(policy.RoleMember, false)
+	g.Own = []policy.Own{{ID: "own.night", Effect: policy.Hold, Reason: policy.Text{ES: "es de noche", EN: "it is night"}}}
 	for _, tt := range []struct {
 		decision policy.Decision
 		lang     string
@@ -27,22 +29,16 @@ func TestWhatIsSaidOfAStoppedCall(t *testing.T) {
 			"Waiting for your confirmation: it deletes or changes something that exists. It was not done."},
 		{policy.Decision{Effect: policy.Deny, Rule: policy.RuleVetoed}, "es",
 			"No permitido: tu empresa no deja hacer esto desde aquí. No se hizo."},
+		{policy.Decision{Effect: policy.Hold, Rule: "own.night"}, "es", "Pendiente de aprobación: es de noche. No se hizo."},
+		{policy.Decision{Effect: policy.Deny, Rule: "own.gone"}, "en", "Not allowed: your company's rules do not allow it. It was not done."},
 		{policy.Decision{}, "", "No permitido: no lo permiten las reglas de tu empresa. No se hizo."},
 		{policy.Decision{Effect: policy.Allow}, "es", ""},
 		{policy.Decision{Effect: policy.Effect(9), Rule: "mail.send"}, "es",
 			"No permitido: es un correo en tu nombre. No se envió."},
 	} {
-		if diff := cmp.Diff(tt.want, tt.decision.Sentence(tt.lang)); diff != "" {
+		if diff := cmp.Diff(tt.want, g.Sentence(tt.decision, tt.lang)); diff != "" {
 			t.Errorf("%+v in %q: %s", tt.decision, tt.lang, diff)
 		}
-	}
-	if diff := cmp.Diff("Pendiente de aprobación: el destinatario es externo a la empresa. No se envió.",
-		policy.Sentence("mail.outside", "es")); diff != "" {
-		t.Error(diff)
-	}
-	if diff := cmp.Diff("Not allowed: your company's rules do not allow it. It was not done.",
-		policy.Sentence("future.rule", "en")); diff != "" {
-		t.Error(diff)
 	}
 }
 

@@ -15,6 +15,16 @@ CREATE TABLE company (
 	created_ms BIGINT NOT NULL
 );
 
+-- What a company says over the house's rules. Versions stay: what a run was frozen with can be read later.
+CREATE TABLE policy (
+	company_id TEXT NOT NULL REFERENCES company (company_id),
+	version    BIGINT NOT NULL,
+	text       BYTEA,
+	set_by     TEXT NOT NULL,
+	set_ms     BIGINT NOT NULL,
+	PRIMARY KEY (company_id, version)
+);
+
 CREATE TABLE person (
 	person_id   TEXT NOT NULL PRIMARY KEY,
 	telegram_id BIGINT NOT NULL UNIQUE,

@@ -15,6 +15,16 @@ CREATE TABLE company (
 	created_ms INTEGER NOT NULL
 ) STRICT;
 
+-- What a company says over the house's rules. Versions stay: what a run was frozen with can be read later.
+CREATE TABLE policy (
+	company_id TEXT NOT NULL REFERENCES company (company_id),
+	version    INTEGER NOT NULL,
+	text       BLOB,
+	set_by     TEXT NOT NULL,
+	set_ms     INTEGER NOT NULL,
+	PRIMARY KEY (company_id, version)
+) STRICT;
+
 CREATE TABLE person (
 	person_id   TEXT NOT NULL PRIMARY KEY,
 	telegram_id INTEGER NOT NULL UNIQUE,
