@@ -12,7 +12,7 @@
 //  4. runner/agent.go starts the agent in its sandbox (runner/sandbox.go), unless one waits in runner/pool.go; prompt/dynamic.go
 //     words what it is told, and runner/turn.go follows its turn.
 //  5. gateway/door.go is what the agent's MCP client finds: one listener, one run, 401 without its token.
-//  6. gateway/call.go is the choke point: validate, decide (policy/grant.go), commit the call (store/call.go), and only
+//  6. gateway/call.go is the choke point: validate, decide (policy/judge.go), commit the call (store/call.go), and only
 //     then act through a connector (gateway/pipedream, gateway/native), or answer that a human has to press a button.
 //  7. A button: bot/press.go, store/approval.go, and gateway/approved.go runs the frozen arguments once, without the model.
 //  8. store/finish.go ends the run: outcome, token dead, reply in the outbox, audit.
