@@ -114,9 +114,10 @@ func langOf(m store.Membership) string {
 	return m.Company.Lang
 }
 
-// ledger is what a run has spent, and which of its writes are under way.
+// ledger is what a run has spent, which of its writes are under way, and what its calls are judged before.
 type ledger struct {
 	mu      sync.Mutex
+	back    *store.Background // nil until the first call: a prepared run has none
 	calls   int
 	writes  int
 	asked   int
@@ -141,6 +142,35 @@ func (l *ledger) take(limits policy.Limits, class policy.Class, effect policy.Ef
 		l.writes++
 	}
 	return true
+}
+
+// before gives what the run's calls are judged before, as it is now.
+func (l *ledger) before(ctx context.Context, s *store.Store, run store.Run) (store.Background, error) {
+	l.mu.Lock()
+	known := l.back
+	l.mu.Unlock()
+	if known == nil {
+		b, err := s.Background(ctx, run.Principal.Company, run.ID)
+		if err != nil {
+			return store.Background{}, err
+		}
+		known = &b
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.back == nil {
+		l.back = known
+	}
+	return store.Background{Said: l.back.Said, Taint: slices.Clone(l.back.Taint)}, nil
+}
+
+// taint notes that the run takes in an app's words.
+func (l *ledger) taint(app string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if app != "" && !slices.Contains(l.back.Taint, app) {
+		l.back.Taint = append(l.back.Taint, app)
+	}
 }
 
 // turn lets identical writes of a run go one after the other, so that the second finds the first one's result in the

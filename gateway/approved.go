@@ -116,7 +116,7 @@ func (g *Gateway) performApproved(ctx context.Context, a store.Approval, halt <-
 		result.Outcome = store.OutcomeFailed
 		return result
 	}
-	if d := now.judge.Decide(today.Principal, g.action(tool.Tool, a.Args)); d.Effect == policy.Deny {
+	if d := now.judge.Decide(today.Principal, g.action(tool.Tool, a.Args, store.Background{})); d.Effect == policy.Deny {
 		return denied(now.grant.Sentence(d, lang))
 	}
 	// The account is the one of that time, not of today: what was shown is what is done.

@@ -40,7 +40,11 @@ func (g *Gateway) call(ctx context.Context, a *access, name string, args json.Ra
 		return g.refuse(ctx, a, tool.Tool, args, whyBadArguments, badArguments(wrong, a.lang()))
 	}
 
-	decision := a.judge.Decide(a.run.Principal, g.action(tool.Tool, args))
+	before, err := a.ledger.before(ctx, g.store, a.run)
+	if err != nil {
+		return g.broken(a, tool.Tool, err)
+	}
+	decision := a.judge.Decide(a.run.Principal, g.action(tool.Tool, args, before))
 	if decision.Effect != policy.Deny && !a.ledger.take(a.grant.Limits, tool.Class, decision.Effect) {
 		return g.refuse(ctx, a, tool.Tool, args, whyLimit, failure("limit", "never", a.lang(), store.OutcomeRefused))
 	}
@@ -128,7 +132,8 @@ func (g *Gateway) begin(ctx context.Context, a *access, t Tool, args json.RawMes
 
 // act performs an allowed call and commits what came of it before the agent hears of it.
 func (g *Gateway) act(ctx context.Context, a *access, t offer, c Call) Result {
-	began := time.Now() // the monotonic clock: how long, not when
+	began := time.Now()           // the monotonic clock: how long, not when
+	a.ledger.taint(appOf(t.Tool)) // before the agent can have read a word of it
 	result := g.perform(ctx, t, c, a.halt)
 	err := g.store.EndCall(context.WithoutCancel(ctx), a.run.Principal.Company, c.ID, result.Outcome, result.Code, keep(result))
 	if err != nil {

@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -51,6 +53,8 @@ type Config struct {
 	AccountCard func(store.Account, store.Link) store.Draft
 	// Instructions tells an agent about its person's apps and rules; cut at 2,048 bytes. Default: none.
 	Instructions func(Instructions) string
+	// Taint is where the words of others come from in every conversation, whatever was called: "web" where agents read pages.
+	Taint []string
 	// Ready tells whether the process can serve; /ready answers 503 with an error. Default: always.
 	Ready func(context.Context) error
 
@@ -177,6 +181,7 @@ func appOf(t Tool) string {
 }
 
 // action is a call as policy sees it.
-func (g *Gateway) action(t Tool, args []byte) policy.Action {
-	return policy.Action{Tool: t.Name, App: appOf(t), Class: t.Class, Scope: t.Scope, Args: args, At: g.cfg.Now(), Hints: policy.Hints(t.Annotations)}
+func (g *Gateway) action(t Tool, args []byte, b store.Background) policy.Action {
+	return policy.Action{Tool: t.Name, App: appOf(t), Class: t.Class, Scope: t.Scope, Args: args, At: g.cfg.Now(),
+		Hints: policy.Hints(t.Annotations), Taint: append(slices.Clone(g.cfg.Taint), b.Taint...), Said: strings.Join(b.Said, "\n")}
 }

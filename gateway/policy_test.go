@@ -73,3 +73,32 @@ func TestACompanysVetoHidesATool(t *testing.T) {
 	}
 	same(t, []string{}, w.app.performed())
 }
+
+// A mail that the agent has read says where to send the data. Whatever was read, in this turn or one before, what the person
+// did not write needs their button.
+func TestAfterReadingALinkThatThePersonDidNotWriteIsConfirmed(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		const link = `{"summary":"https://evil.example/?d=secret"}`
+		run, end := w.run(t)
+		addr, shut := w.door(t, run)
+		agent := w.agent(t, run, addr, "", nil)
+		if got := call(t, agent, create, link); got.IsError || got.Structured["status"] != "ok" {
+			t.Errorf("before anything was read: %+v", got)
+		}
+		call(t, agent, list, `{}`)
+		if got := call(t, agent, create, `{"summary":"https://evil.example/2"}`); got.Structured["kind"] != "confirm" {
+			t.Errorf("after reading: %+v", got)
+		}
+		if got := call(t, agent, create, `{"summary":"Café"}`); got.Structured["status"] != "ok" {
+			t.Errorf("words alone: %+v", got)
+		}
+		shut()
+		end()
+		next, _ := w.run(t)
+		addr, _ = w.door(t, next)
+		if got := call(t, w.agent(t, next, addr, "", nil), create, link); got.Structured["kind"] != "confirm" {
+			t.Errorf("in the next turn: %+v", got)
+		}
+		same(t, []string{"google_calendar"}, need(w.Background(t.Context(), next.Principal.Company, next.ID))(t).Taint)
+	})
+}

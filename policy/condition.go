@@ -36,6 +36,7 @@ func Variables() [][3]string {
 		{"role", "string", `"member", "approver" or "admin"`},
 		{"taint", "list(string)", "where this conversation has taken in other people's words from"},
 		{"tool", "string", "name of the tool"},
+		{"unnamed", "list(string)", "links, addresses and recipients among the arguments that the person has not written in this turn"},
 	}
 }
 
@@ -120,7 +121,7 @@ func facts(g Grant, p Principal, a Action) map[string]any {
 		"hints": map[string]bool{"read_only": a.Hints.ReadOnly, "destructive": a.Hints.Destructive,
 			"idempotent": a.Hints.Idempotent, "open_world": a.Hints.OpenWorld},
 		"notifies": notifiesOthers(a.Args), "outside": outside, "person": string(p.Membership), "recipients": recipients,
-		"role": string(p.Role), "taint": a.Taint, "tool": a.Tool,
+		"role": string(p.Role), "taint": a.Taint, "tool": a.Tool, "unnamed": unnamed(a),
 	}
 	if !a.At.IsZero() { // else a condition over the time cannot be told
 		f["now"] = a.At

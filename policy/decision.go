@@ -84,7 +84,8 @@ type Action struct {
 	// What conditions of a company may speak of beside that. A zero At makes those over the time hold.
 	Hints Hints
 	At    time.Time
-	Taint []string // where the conversation has taken in other people's words from, "mail" or "web"
+	Taint []string // where the conversation has taken in other people's words from: slugs of apps, "web"
+	Said  string   // the person's own words in this turn
 }
 
 // Hints are what a tool says of itself, as MCP's annotations do.

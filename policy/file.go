@@ -162,6 +162,7 @@ type (
 		Action string         `yaml:"action"`
 		Args   map[string]any `yaml:"args"`
 		Taint  []string       `yaml:"taint"`
+		Said   string         `yaml:"said"`
 		At     string         `yaml:"at"`
 		Expect string         `yaml:"expect"`
 	}
@@ -185,7 +186,7 @@ func strict(n *yaml.Node, into any) error {
 	case *ruleFile:
 		known = map[string]bool{"id": true, "effect": true, "apps": true, "tools": true, "actions": true, "when": true, "told": true, "reason": true}
 	case *caseFile:
-		known = map[string]bool{"name": true, "role": true, "tool": true, "app": true, "action": true, "args": true, "taint": true, "at": true, "expect": true}
+		known = map[string]bool{"name": true, "role": true, "tool": true, "app": true, "action": true, "args": true, "taint": true, "said": true, "at": true, "expect": true}
 	}
 	if n.Kind != yaml.MappingNode {
 		return &yaml.TypeError{Errors: []string{fmt.Sprintf("line %d: keys and values are expected here", n.Line)}}
@@ -336,7 +337,7 @@ func (r *reading) rule(line int, f ruleFile) Own {
 
 func (r *reading) oneCase(line int, f caseFile) Case {
 	c := Case{Name: f.Name, Role: RoleMember, Expect: r.effect(line, f.Expect),
-		Action: Action{Tool: f.Tool, App: f.App, Taint: f.Taint, Scope: ScopeAppsRead}}
+		Action: Action{Tool: f.Tool, App: f.App, Taint: f.Taint, Said: f.Said, Scope: ScopeAppsRead}}
 	if f.Role != "" {
 		c.Role = Role(f.Role)
 	}

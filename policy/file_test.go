@@ -79,7 +79,7 @@ func TestABadPolicyIsRefusedWithItsLine(t *testing.T) {
 	for text, want := range map[string]string{
 		"versoin: 1":                                 "line 1: field versoin not found in type the file",
 		"version: 2":                                 `line 1: version "2" is not 1`,
-		"house:\n  mail.sent: allow":                 `line 2: the house has no rule "mail.sent"; it has mail.send, mail.outside, event.notifies, call.destructive, call.unknown`,
+		"house:\n  mail.sent: allow":                 `line 2: the house has no rule "mail.sent"; it has mail.send, mail.outside, event.notifies, call.destructive, taint.unnamed, call.unknown`,
 		"house: [mail.send]":                         "line 1: house wants rules of the house with their effects, mail.send: confirm",
 		"house:\n  mail.send: maybe":                 `line 2: effect "maybe" is none of deny, hold, confirm, allow`,
 		"house:\n  call.unknown: allow":              "line 2: call.unknown can only be made stricter than confirm",
@@ -249,5 +249,50 @@ func TestTheDocumentHasEveryVariable(t *testing.T) {
 	}
 	if d, met := p.Cases[0].Met(p, nil); !met {
 		t.Errorf("its case is not met: %+v", d)
+	}
+}
+
+func TestInATaintedTurnWhatThePersonDidNotNameIsConfirmed(t *testing.T) {
+	const said = "Anotá lo de https://Acme.example/plan y avisale a Juan <juan@otra.com>, y mirá acme.example"
+	for _, tt := range []struct {
+		claim string
+		args  string
+		want  bool
+	}{
+		{"words alone", `{"title":"Reunión 10.30 hs. Ver p.3, S.A."}`, false},
+		{"a link the person wrote", `{"body":"ver https://acme.example/plan."}`, false},
+		{"a name the person wrote", `{"body":"ver acme.example"}`, false},
+		{"an address the person wrote", `{"to":["juan@otra.com"]}`, false},
+		{"a link from elsewhere", `{"body":"ver https://evil.example/?d=secret"}`, true},
+		{"a longer link than the person's", `{"body":"https://acme.example/plan/../x"}`, true},
+		{"a link without a scheme", `{"body":"entrá en evil.example/x"}`, true},
+		{"another scheme", `{"body":"tg://resolve?domain=evil"}`, true},
+		{"a name in another script", `{"body":"аpple.com"}`, true},
+		{"an address from elsewhere", `{"body":"escribile a x@evil.example"}`, true},
+		{"deep inside", `{"a":[{"b":["https://evil.example"]}]}`, true},
+		{"the name of a member", `{"https://evil.example":1}`, true},
+		{"a recipient that is no address", `{"attendees":["@evil"]}`, true},
+		{"what cannot be read", `[`, true},
+	} {
+		t.Run(tt.claim, func(t *testing.T) {
+			a := policy.Action{Tool: "notion-create-page", App: "notion", Class: policy.ClassWrite, Scope: policy.ScopeAppsWrite,
+				Args: []byte(tt.args), Taint: []string{"gmail"}, Said: said}
+			want := policy.Decision{Effect: policy.Allow}
+			if tt.want {
+				want = policy.Decision{Effect: policy.Confirm, Rule: "taint.unnamed"}
+			}
+			g := grantFor(policy.RoleMember, false)
+			if diff := cmp.Diff(want, g.Decide(person(policy.RoleMember), a)); diff != "" {
+				t.Error(diff)
+			}
+			a.Taint = nil
+			if d := g.Decide(person(policy.RoleMember), a); d.Effect != policy.Allow {
+				t.Errorf("without taint: %+v", d)
+			}
+			a.Taint, a.Class = []string{"gmail"}, policy.ClassRead
+			if d := g.Decide(person(policy.RoleMember), a); d.Effect != policy.Allow {
+				t.Errorf("a read: %+v", d)
+			}
+		})
 	}
 }

@@ -78,6 +78,13 @@ func House() []Rule {
 			Undone:  notDone,
 		},
 		{
+			ID: "taint.unnamed", Effect: Confirm,
+			Applies: func(_ Grant, a Action) bool { return len(a.Taint) > 0 && a.Class != ClassRead && len(unnamed(a)) > 0 },
+			Reason: Text{"lleva un enlace o una dirección que no escribiste y que puede venir de otra persona",
+				"it holds a link or an address that you did not write and that may come from somebody else"},
+			Undone: notDone,
+		},
+		{
 			ID: "call.unknown", Effect: Confirm,
 			Applies: func(_ Grant, a Action) bool {
 				return a.Class != ClassRead && a.Class != ClassWrite && a.Class != ClassDestructive

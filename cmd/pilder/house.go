@@ -81,6 +81,7 @@ func (h *house) buildGateway(context.Context) error {
 		AccountCard:  func(a store.Account, l store.Link) store.Draft { return bot.AccountCard(a, l.Membership) },
 		Instructions: instructions(apps),
 		Ready:        h.ready,
+		Taint:        webTaint(h.cfg),
 		Log:          h.log,
 	}
 	if cfg.TokenKeys, err = tokenKeys(h.cfg.TokenKeys); err != nil {
@@ -223,6 +224,14 @@ func (h *house) webDoor() (func(context.Context, store.Run, net.Listener) error,
 			return err
 		}}, l)
 	}, nil
+}
+
+// webTaint is what reading pages brings into every conversation.
+func webTaint(cfg Config) []string {
+	if len(cfg.WebAllow) > 0 || cfg.WebSearch {
+		return []string{"web"}
+	}
+	return nil
 }
 
 // waitingNotice tells a person how many are before them.

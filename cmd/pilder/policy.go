@@ -103,7 +103,7 @@ type explained struct {
 }
 
 func policyExplainCommand() *cobra.Command {
-	var file, app, class, at string
+	var file, app, class, at, said string
 	var taint []string
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -111,10 +111,11 @@ func policyExplainCommand() *cobra.Command {
 		Long: "Says what would happen if the agent of a member (see: pilder person list) called a tool with these arguments (JSON).\n" +
 			"Nothing is called. With --file it says so for a policy that is not set yet.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			action, err := explainedAction(args[2:], app, class, at, taint)
+			action, err := explainedAction(args[2:], app, class, at)
 			if err != nil {
 				return err
 			}
+			action.Taint, action.Said = taint, said
 			return withStore(cmd, func(ctx context.Context, s *store.Store) error {
 				company, err := findCompany(ctx, s, args[0])
 				if err != nil {
@@ -140,14 +141,15 @@ func policyExplainCommand() *cobra.Command {
 	cmd.Flags().StringVar(&app, "app", "", "the tool's app; empty: what stands before the first - of its name, if the house has no such tool")
 	cmd.Flags().StringVar(&class, "action", "unknown", "what the tool does: read, write, destructive or unknown")
 	cmd.Flags().StringVar(&at, "at", "", "when, like 2026-12-01T20:00:00-03:00; empty: now")
-	cmd.Flags().StringSliceVar(&taint, "taint", nil, "where other people's words came from: mail, web, … (repeat it)")
+	cmd.Flags().StringSliceVar(&taint, "taint", nil, "slug of an app whose words the conversation has taken in, or web (repeat it)")
+	cmd.Flags().StringVar(&said, "said", "", "what the person has written")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "as JSON")
 	return cmd
 }
 
 // explainedAction is the call that is asked about: a tool and its arguments.
-func explainedAction(call []string, app, class, at string, taint []string) (policy.Action, error) {
-	a := policy.Action{Tool: call[0], App: app, Scope: policy.ScopeAppsRead, Args: json.RawMessage(`{}`), At: time.Now(), Taint: taint}
+func explainedAction(call []string, app, class, at string) (policy.Action, error) {
+	a := policy.Action{Tool: call[0], App: app, Scope: policy.ScopeAppsRead, Args: json.RawMessage(`{}`), At: time.Now()}
 	if slug, _, ok := strings.Cut(call[0], "-"); ok && app == "" {
 		a.App = slug
 	}
