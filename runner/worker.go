@@ -297,23 +297,6 @@ func (r *Runner) take(ctx context.Context, t store.Turn, spaces *workspaces) err
 	return err
 }
 
-// finish commits how the run ended, again and again until it is committed or the run is somebody else's.
-func (r *Runner) finish(ctx context.Context, t store.Turn, e *episode, o outcome) error {
-	f := e.finishOf(ctx, o)
-	known := r.cfg.Now()
-	for {
-		state, err := r.store.FinishRun(context.WithoutCancel(ctx), t, e.run, f)
-		switch {
-		case err == nil:
-			e.logFinished(state, f, r.cfg.Now().Sub(known))
-			return nil
-		case errors.Is(err, store.ErrLost) || ctx.Err() != nil || r.cfg.Now().After(e.run.Expires):
-			return err // the store has tried for a minute each time
-		}
-		r.event("run.finish_retried", e.run).Err(err).Send()
-	}
-}
-
 // occupy waits until nobody has the conversation, and takes it: whoever has it may start and end its processes.
 func (r *Runner) occupy(ctx context.Context, c store.ConversationID) (free func(), err error) {
 	for {
