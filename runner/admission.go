@@ -240,7 +240,7 @@ func (r *Runner) memory() int64 {
 	working := slices.Collect(maps.Keys(r.agents))
 	r.mu.Unlock()
 	for _, a := range working { // and nobody waits for r.mu meanwhile: how long a look takes is in the agent's hands
-		sum += max(a.use.look(a.p), runReserve)
+		sum += max(a.gauge.look(a.p), runReserve)
 	}
 	return sum + int64(max(0, r.gate.count()-len(working)))*runReserve // let in, not started yet
 }

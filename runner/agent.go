@@ -30,10 +30,10 @@ type agent struct {
 	prepared store.Run // of the next turn, while the process waits for it
 	doors    *doors    // of the run whose turn it is, or will be
 	turns    int
-	parked   time.Time
+	parkedAt time.Time
 	unpark   chan struct{} // closed by whoever takes it out of the pool
 	used     int64         // memory when it was parked, bytes
-	use      gauge
+	gauge    gauge         // of its memory, while it is at work
 
 	ear     atomic.Pointer[ear]
 	ended   chan struct{} // closed when its output has ended, or is not heard any more, and all before was heard

@@ -23,7 +23,7 @@ type outcome struct {
 	began       bool // the process took the turn up
 	resumed     bool // the process went on with a session
 	contextLost bool // the person must hear that the conversation begins anew
-	told        bool // the answer, or what a tool was given, showed the process's mark
+	leaked      bool // the answer, or what a tool was given, showed the process's mark
 }
 
 // Reasons that the runner itself acts on.

@@ -109,7 +109,7 @@ func warmFaults() []fault {
 	row := func(what, script string, before func(*office, store.ConversationID), process int, second ...said) fault {
 		f := fault{what: "waiting process " + what, script: script, end: endings(ok(), ok()), also: startsWere(process)}
 		f.change = func(cfg *runner.Config) {
-			cfg.WarmMax, cfg.WarmGate, cfg.InterruptGrace = 1, patience, 100*time.Millisecond
+			cfg.WarmMax, cfg.WarmPatience, cfg.InterruptGrace = 1, patience, 100*time.Millisecond
 		}
 		if second == nil {
 			second = []said{answer(fmt.Sprintf("process %d: two", process))}
@@ -121,7 +121,7 @@ func warmFaults() []fault {
 	began.end = endings(ok(), failed("no_result"))
 	deaf := row("is deaf to the next text", "is deaf to the next text", parked, 2)
 	soon := deaf.change
-	deaf.change = func(cfg *runner.Config) { soon(cfg); cfg.WarmGate = time.Second }
+	deaf.change = func(cfg *runner.Config) { soon(cfg); cfg.WarmPatience = time.Second }
 	hangs := row("hangs within the next turn", "hangs in the next turn", parked, 1, notice("run.timed_out"))
 	hangs.end = endings(ok(), timedOut("idle"))
 	change := hangs.change

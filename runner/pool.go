@@ -14,11 +14,11 @@ import (
 
 // Bounds of a process that serves many turns.
 const (
-	maxTurns  = 50                     // of one process; a new one begins with a clean memory
-	maxMemory = 1 << 30                // of a waiting process, bytes
-	takenGap  = 200 * time.Millisecond // between two tries to end a process whose conversation somebody has
-	readying  = 10 * time.Second       // to make a process ready for its next turn
-	lifeSpare = 5 * time.Minute        // of a prepared run's token, beyond the longest run
+	maxTurns        = 50                     // of one process; a new one begins with a clean memory
+	maxParkedMemory = 1 << 30                // of a waiting process, bytes
+	takenGap        = 200 * time.Millisecond // between two tries to end a process whose conversation somebody has
+	readying        = 10 * time.Second       // to make a process ready for its next turn
+	lifeSpare       = 5 * time.Minute        // of a prepared run's token, beyond the longest run
 )
 
 // pool holds the processes that wait for their conversation's next turn. Each belongs to one conversation and to a run that
@@ -94,7 +94,7 @@ func (p *pool) sorted(weight func(*agent) (int, bool)) []store.ConversationID {
 			all = append(all, rival{a, w})
 		}
 	}
-	slices.SortFunc(all, func(a, b rival) int { return cmp.Or(b.weight-a.weight, a.parked.Compare(b.parked)) })
+	slices.SortFunc(all, func(a, b rival) int { return cmp.Or(b.weight-a.weight, a.parkedAt.Compare(b.parkedAt)) })
 	var found []store.ConversationID
 	for _, r := range all {
 		found = append(found, r.conversation)
@@ -138,7 +138,7 @@ func (r *Runner) keep(ctx context.Context, a *agent, member store.MembershipID) 
 	if err == nil {
 		a.used, err = a.p.Memory()
 	}
-	if err == nil && (a.used > maxMemory || r.memory() > r.cfg.Memory) {
+	if err == nil && (a.used > maxParkedMemory || r.memory() > r.cfg.Memory) {
 		r.retired(a, "memory", nil) // those that wait must not be what others wait for
 		return false
 	}
@@ -211,7 +211,7 @@ func (r *Runner) handOver(ctx context.Context, a *agent) error {
 // conversation.
 func (r *Runner) park(ctx context.Context, a *agent) bool {
 	unpark := make(chan struct{})
-	a.parked, a.unpark = r.cfg.Now(), unpark
+	a.parkedAt, a.unpark = r.cfg.Now(), unpark
 	for !r.pool.add(a) {
 		if !r.evictOne(ctx, r.pool.rivals(a), "full") {
 			return false

@@ -47,8 +47,8 @@ func (d *dialogue) talk(ctx context.Context) outcome {
 	}
 	idle := time.NewTimer(d.cfg.IdleTimeout) // from the start on
 	defer idle.Stop()
-	gate := time.NewTimer(d.cfg.WarmGate)
-	defer gate.Stop()
+	uptake := time.NewTimer(d.cfg.WarmPatience)
+	defer uptake.Stop()
 	for {
 		select {
 		case e := <-events:
@@ -58,7 +58,7 @@ func (d *dialogue) talk(ctx context.Context) outcome {
 			idle.Reset(d.allowance())
 		case <-d.ended:
 			return d.silentEnd()
-		case <-gate.C:
+		case <-uptake.C:
 			if d.warm && d.ready.IsZero() {
 				return *d.failure(reasonUntold)
 			}
@@ -191,8 +191,8 @@ func (d *dialogue) result(e event) *outcome {
 		if strings.TrimSpace(o.answer) == "" {
 			o.answer = d.text // the answer may be in the assistant's event alone
 		}
-		o.answer, o.told = d.withoutMark(o.answer)
-		o.told = o.told || d.leaked
+		o.answer, o.leaked = d.withoutMark(o.answer)
+		o.leaked = o.leaked || d.leaked
 		_, open := d.open[d.lastTool]
 		switch {
 		case strings.TrimSpace(o.answer) != "":
@@ -206,13 +206,13 @@ func (d *dialogue) result(e event) *outcome {
 }
 
 // withoutMark keeps the house's mark out of the chat: whoever knows it could write as the house in the next turn.
-func (d *dialogue) withoutMark(text string) (clean string, told bool) {
+func (d *dialogue) withoutMark(text string) (clean string, leaked bool) {
 	for _, part := range []string{"<pilder-" + d.launch.mark + ">", "</pilder-" + d.launch.mark + ">", d.launch.mark} {
 		if strings.Contains(text, part) {
-			text, told = strings.ReplaceAll(text, part, ""), true
+			text, leaked = strings.ReplaceAll(text, part, ""), true
 		}
 	}
-	return text, told
+	return text, leaked
 }
 
 func (d *dialogue) failure(reason string) *outcome {

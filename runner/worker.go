@@ -56,8 +56,8 @@ type Config struct {
 	// RunTimeout would outlive the token prepared for it.
 	WarmMax  int
 	WarmIdle time.Duration
-	// WarmGate is the wait for a process that waited to take its turn up, before a new one does. Default 5 s.
-	WarmGate time.Duration
+	// WarmPatience is the wait for a process that waited to take its turn up, before a new one does. Default 5 s.
+	WarmPatience time.Duration
 	// Drain is how long running turns may take to end when the process stops. Default 20 s.
 	Drain time.Duration
 	// MaxLine bounds one line of the CLI's output, bytes; a longer one is read past. Default 64 MiB.
@@ -176,7 +176,7 @@ func (cfg *Config) setDefaults() {
 	}{
 		{&cfg.RunTimeout, 15 * time.Minute}, {&cfg.IdleTimeout, 3 * time.Minute}, {&cfg.ToolTimeout, 6 * time.Minute},
 		{&cfg.InterruptGrace, 2 * time.Second}, {&cfg.ExitGrace, 10 * time.Second}, {&cfg.KillGrace, 5 * time.Second},
-		{&cfg.Drain, 20 * time.Second}, {&cfg.QueuePatience, 2 * time.Second}, {&cfg.WarmIdle, 10 * time.Minute}, {&cfg.WarmGate, 5 * time.Second},
+		{&cfg.Drain, 20 * time.Second}, {&cfg.QueuePatience, 2 * time.Second}, {&cfg.WarmIdle, 10 * time.Minute}, {&cfg.WarmPatience, 5 * time.Second},
 	} {
 		if *d.field == 0 {
 			*d.field = d.value
@@ -291,7 +291,7 @@ func (r *Runner) take(ctx context.Context, t store.Turn, spaces *workspaces) err
 	o := e.play(ctx, a)
 	err = r.finish(ctx, t, e, o)
 	e.pickUp(ctx)
-	if err != nil || o.state != store.RunSucceeded || o.told || e.agent == nil || !r.keep(ctx, e.agent, run.Member.ID) {
+	if err != nil || o.state != store.RunSucceeded || o.leaked || e.agent == nil || !r.keep(ctx, e.agent, run.Member.ID) {
 		e.end()
 	}
 	return err
