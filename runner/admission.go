@@ -255,7 +255,10 @@ func machineMemory() (int64, error) {
 		f := strings.Fields(line)
 		if len(f) == 3 && f[0] == "MemTotal:" {
 			kib, err := strconv.ParseInt(f[1], 10, 64)
-			return kib << 10 / 4 * 3, err
+			if err != nil {
+				return 0, fmt.Errorf("asking for the machine's memory: %w", err)
+			}
+			return kib << 10 / 4 * 3, nil
 		}
 	}
 	return 0, errors.New("asking for the machine's memory: no MemTotal")

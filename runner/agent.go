@@ -92,8 +92,8 @@ func (a *agent) start(ctx context.Context, run store.Run, spaces *workspaces, fr
 	return err
 }
 
-// read passes events on to whoever listens, until the process has closed its output or says nothing but a line without an end. It reads at once and always: a
-// process whose output is not drained ends without a word.
+// read passes events on to whoever listens, until the process has closed its output or says nothing but a line without an
+// end. It reads at once and always: a process whose output is not drained ends without a word.
 func (a *agent) read() {
 	defer close(a.ended)
 	lines := lineReader{r: bufio.NewReaderSize(a.p.Stdout, 64<<10), max: a.cfg.MaxLine, skipped: &a.skipped}

@@ -102,7 +102,7 @@ func (e *episode) effects(ctx context.Context) (done []string, unsure []store.Ca
 // Reasons that have a sentence of their own, beside those of a result.
 const (
 	reasonBusy   = "busy"
-	reasonMemory = "memory" // the kernel ended it for want of memory
+	reasonMemory = "memory" // its process was ended because the run or the machine had no memory left
 	reasonDisk   = "disk"   // the conversation's files have reached their quota
 	reasonBudget = "budget" // the run may spend no more
 )

@@ -76,7 +76,7 @@ func (s *Sandbox) group() (*cgroup, error) {
 	return g, nil
 }
 
-// bounded tells whether the kernel bounds each run.
+// bounded is nil if the kernel bounds each run; else it says why not, and watch has to.
 func (s *Sandbox) bounded() error {
 	all, err := s.cgroups()
 	if err == nil && (all == nil || !all.limited) {

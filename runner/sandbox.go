@@ -18,7 +18,7 @@ type Tier int
 // The tiers. A is not this package's to give.
 const (
 	TierD Tier = iota // nothing, or less than C
-	TierC             // bubblewrap, seccomp, no user namespaces inside, own network and PID namespace; the gateway's uid
+	TierC             // bubblewrap, seccomp, no user namespaces inside, own network and PID namespace
 	TierB             // C with a uid of its own for the agents and cgroup limits
 	TierA             // a virtual machine or gVisor container per run
 )

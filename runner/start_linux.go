@@ -86,7 +86,8 @@ func initArguments(l Launch, fence bool) []string {
 	return append(append(args, "--"), l.Argv...)
 }
 
-// spawn starts cmd in a group of its own, with socketpairs for its streams and a fourth as descriptor 3, and shakes hands over that one.
+// spawn starts cmd with socketpairs for its streams and a fourth as descriptor 3, in a group of its own where there are
+// groups, and shakes hands over that one descriptor.
 func (s *Sandbox) spawn(ctx context.Context, cmd *exec.Cmd, doors int, from *stage) (*Process, error) {
 	var ours, theirs [4]*os.File
 	defer func() { _ = closeAll(theirs[:]) }() // after errors too; closing twice is harmless

@@ -17,8 +17,8 @@ const (
 	requestStop = "stop"
 )
 
-// lineReader reads lines of any length from a process. A line over max is read past and counted: a reader that stopped
-// would stop the process, and lose all that follows.
+// lineReader reads the lines of a process. One over max bytes is read past and counted: a reader that stopped would stop the
+// process, and lose all that follows. One that goes on for endless times as much ends the reading.
 type lineReader struct {
 	r       *bufio.Reader
 	max     int

@@ -267,7 +267,7 @@ func (d *dialogue) silentEnd() outcome {
 	}
 	reason := reasonNoResult
 	switch {
-	case exit == 137: // SIGKILL, and not from here: that is how the kernel takes memory back
+	case exit == 137: // SIGKILL: that is how the kernel, or the watch over a run's memory, ends it; nobody else here has yet
 		reason = reasonMemory
 	case exit == 127 && d.ready.IsZero():
 		reason = "cli_missing"

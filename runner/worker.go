@@ -60,7 +60,8 @@ type Config struct {
 	WarmPatience time.Duration
 	// Drain is how long running turns may take to end when the process stops. Default 20 s.
 	Drain time.Duration
-	// MaxLine bounds one line of the CLI's output, bytes; a longer one is read past. Default 64 MiB.
+	// MaxLine bounds one line of the CLI's output, bytes; a longer one is read past, and one of 16 times as much ends the
+	// process. Default 64 MiB.
 	MaxLine int
 
 	// MintToken makes the run's token for its tools door.

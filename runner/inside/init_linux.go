@@ -16,7 +16,7 @@ import (
 )
 
 // rlimits of every program: CORE because a core file is a copy of secrets, NPROC against fork bombs (the kernel does not
-// count host uid 0, so with pilder run by root it does not hold), FSIZE against a full disk. Not AS: the CLI's JavaScript
+// count host uid 0, so it does not hold for agents that are root), FSIZE against a full disk. Not AS: the CLI's JavaScript
 // engine reserves tens of gigabytes of address space.
 func rlimits() map[int]uint64 {
 	return map[int]uint64{unix.RLIMIT_CORE: 0, unix.RLIMIT_NPROC: 256, unix.RLIMIT_NOFILE: 4096, unix.RLIMIT_FSIZE: 1 << 30}
