@@ -128,6 +128,8 @@ func (b *Bot) command(ctx context.Context, s asker, name, rest string) error {
 		return b.typedVerdict(ctx, s, rest, name == "approve")
 	case "why":
 		return b.why(ctx, s)
+	case "policy":
+		return b.policy(ctx, s, rest)
 	}
 	return b.tell(ctx, s, store.FateRefused, "unknown_command", "command.unknown", nil)
 }

@@ -82,6 +82,70 @@ func (c Case) Met(p Policy, domains []string) (Decision, bool) {
 	return d, d.Effect == c.Expect
 }
 
+// CaseError is a case that a policy does not meet.
+type CaseError struct {
+	Case Case
+	Got  Decision
+}
+
+func (e *CaseError) Error() string {
+	return strings.TrimRight(fmt.Sprintf("case %q expects %s, and it is %s %s", e.Case.Name, e.Case.Expect, e.Got.Effect, e.Got.Rule), " ")
+}
+
+// Unmet gives the first of the policy's cases that it does not meet as a *CaseError, or nil.
+func (p Policy) Unmet(domains []string) error {
+	for _, c := range p.Cases {
+		if d, met := c.Met(p, domains); !met {
+			return &CaseError{c, d}
+		}
+	}
+	return nil
+}
+
+// WithHouse is a policy file with one rule of the house switched, and all else as it was, comments too.
+func WithHouse(text, rule string, e Effect) (string, error) {
+	if _, err := Parse([]byte(text)); err != nil {
+		return "", err
+	}
+	var doc yaml.Node
+	if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
+		return "", yamlError(err)
+	}
+	if len(doc.Content) == 0 { // nothing but comments
+		doc = yaml.Node{Kind: yaml.DocumentNode, HeadComment: doc.HeadComment, Content: []*yaml.Node{{Kind: yaml.MappingNode}}}
+	}
+	if doc.Content[0].Kind != yaml.MappingNode { // "null"
+		doc.Content[0] = &yaml.Node{Kind: yaml.MappingNode}
+	}
+	house := member(doc.Content[0], "house")
+	if house.Kind != yaml.MappingNode {
+		*house = yaml.Node{Kind: yaml.MappingNode}
+	}
+	*member(house, rule) = yaml.Node{Kind: yaml.ScalarNode, Value: e.String()}
+	var b strings.Builder
+	out := yaml.NewEncoder(&b)
+	out.SetIndent(2)
+	if err := errors.Join(out.Encode(&doc), out.Close()); err != nil {
+		return "", fmt.Errorf("writing a policy: %w", err)
+	}
+	if _, err := Parse([]byte(b.String())); err != nil {
+		return "", err
+	}
+	return b.String(), nil
+}
+
+// member gives the value of a key, which is made if it is not there.
+func member(m *yaml.Node, key string) *yaml.Node {
+	for i := 0; i+1 < len(m.Content); i += 2 {
+		if m.Content[i].Value == key {
+			return m.Content[i+1]
+		}
+	}
+	value := &yaml.Node{}
+	m.Content = append(m.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: key}, value)
+	return value
+}
+
 // Parse reads a policy file: YAML with the keys version, house, rules, vetoes, limits and cases; docs/policy.md has all of
 // them. Unknown keys, rules and effects are errors. Every error is a *FileError.
 func Parse(text []byte) (Policy, error) {
@@ -247,7 +311,7 @@ var (
 // house reads the rules of the house that have another effect. One that decides about what nobody knows can only be made
 // stricter.
 func (r *reading) house(n yaml.Node, into map[string]Effect) {
-	if n.Kind == 0 {
+	if n.Kind == 0 || n.Tag == "!!null" {
 		return
 	}
 	if n.Kind != yaml.MappingNode {

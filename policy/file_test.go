@@ -296,3 +296,26 @@ func TestInATaintedTurnWhatThePersonDidNotNameIsConfirmed(t *testing.T) {
 		})
 	}
 }
+
+func TestARuleOfTheHouseIsSwitchedAndAllElseStays(t *testing.T) {
+	for text, want := range map[string]string{
+		"":               "house:\n  mail.send: deny\n",
+		"version: 1\n":   "version: 1\nhouse:\n  mail.send: deny\n",
+		"house:\n":       "house:\n  mail.send: deny\n",
+		"# why\nhouse:\n  mail.send: allow # for now\n  mail.outside: deny\n": "# why\nhouse:\n  mail.send: deny\n  mail.outside: deny\n",
+		"vetoes: [a] # b\n": "vetoes: [a] # b\nhouse:\n  mail.send: deny\n",
+	} {
+		got, err := policy.WithHouse(text, "mail.send", policy.Deny)
+		if err != nil {
+			t.Errorf("%q: %v", text, err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%q:\n%s", text, diff)
+		}
+	}
+	for _, rule := range []string{"mail.sent", "call.unknown"} {
+		if _, err := policy.WithHouse(goodPolicy, rule, policy.Allow); !errors.Is(err, policy.ErrPolicy) {
+			t.Errorf("%s: %v", rule, err)
+		}
+	}
+}

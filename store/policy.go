@@ -33,16 +33,17 @@ var ErrPolicyChanged = errors.New("the policy was changed meanwhile")
 
 // SetPolicy makes a text the company's policy from the next turn on. Approvals and runs keep what they were frozen with. over
 // is the version that it was made over, 0 when there was none; by is empty for an operator. A text that is no policy is a
-// *policy.FileError, and the old one stays.
+// *policy.FileError, one that does not meet its own cases a *policy.CaseError, and the old one stays.
 func (s *Store) SetPolicy(ctx context.Context, from UpdateRef, company CompanyID, by MembershipID, over int, text string, drafts ...Draft) (int, error) {
-	if _, err := policy.Parse([]byte(text)); err != nil {
+	p, err := policy.Parse([]byte(text))
+	if err != nil {
 		return 0, fmt.Errorf("setting the policy of %s: %w", company, err)
 	}
 	actor := string(by)
 	if by == "" {
 		actor = actorOperator
 	}
-	err := s.tx(ctx, func(tx *sql.Tx) error {
+	err = s.tx(ctx, func(tx *sql.Tx) error {
 		if err := s.settle(ctx, tx, from, FateDone, "policy.set"); err != nil {
 			return err
 		}
@@ -53,6 +54,13 @@ func (s *Store) SetPolicy(ctx context.Context, from UpdateRef, company CompanyID
 		}
 		if !there {
 			return ErrNotFound
+		}
+		c, err := companyByID(ctx, tx, company)
+		if err == nil {
+			err = p.Unmet(c.Domains)
+		}
+		if err != nil {
+			return err
 		}
 		if by != "" {
 			m, err := membership(ctx, tx, `m.company_id = $1 AND m.membership_id = $2`, company, by)

@@ -40,6 +40,9 @@ func TestAPolicyHoldsFromTheNextTurnOnAndItsVersionsStay(t *testing.T) {
 	})
 }
 
+// errUnmet stands for any *policy.CaseError.
+var errUnmet = errors.New("a case is not met")
+
 func TestWhoMaySetAPolicyAndWhatIsRefused(t *testing.T) {
 	eachTown(t, func(t *testing.T, w *town) {
 		need(w.SetPolicy(t.Context(), store.UpdateRef{}, w.acme.ID, "", 0, ""))(t)
@@ -56,9 +59,10 @@ func TestWhoMaySetAPolicyAndWhatIsRefused(t *testing.T) {
 			{"another company's people are not there", w.acme.ID, w.rival.ID, 1, denyAll, store.ErrNotFound},
 			{"another company is not there", "cmp_none", "", 0, denyAll, store.ErrNotFound},
 			{"what was made over an older version", w.acme.ID, w.admin.ID, 0, denyAll, store.ErrPolicyChanged},
+			{"what does not do what it says", w.acme.ID, w.admin.ID, 1, "cases: [{name: x, tool: notion-x, app: notion, action: read, expect: deny}]", errUnmet},
 			{"what is no policy", w.acme.ID, w.admin.ID, 1, "rules: [", policy.ErrPolicy},
 		} {
-			if _, err := w.SetPolicy(t.Context(), store.UpdateRef{}, tt.company, tt.by, tt.over, tt.text); !errors.Is(err, tt.want) {
+			if _, err := w.SetPolicy(t.Context(), store.UpdateRef{}, tt.company, tt.by, tt.over, tt.text); !errors.Is(err, tt.want) && !(tt.want == errUnmet && errors.As(err, new(*policy.CaseError))) {
 				t.Errorf("%s: %v", tt.claim, err)
 			}
 		}

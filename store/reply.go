@@ -58,6 +58,12 @@ const (
 	ButtonConfirmAccount ButtonAction = "confirm_account"
 	ButtonRejectAccount  ButtonAction = "reject_account"
 	ButtonConnect        ButtonAction = "connect" // Ref is the app's slug
+
+	// The policy's: Ref begins with the version that was shown, and then has the rule of the house to choose an effect for,
+	// the rule and its effect, or a whole policy file.
+	ButtonPolicyRule   ButtonAction = "policy_rule"
+	ButtonPolicyEffect ButtonAction = "policy_effect"
+	ButtonPolicySet    ButtonAction = "policy_set"
 )
 
 // PressedButton is what a token stands for.

@@ -202,7 +202,7 @@ func policySetCommand() *cobra.Command {
 		Use: "set COMPANY FILE", Short: "make a file a company's policy, from its next turn on", Args: cobra.ExactArgs(2),
 		Long: "Makes a file a company's policy, from its next turn on. Its cases must be met. An empty file leaves the house's rules alone.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			p, text, err := readPolicy(cmd, args[1])
+			_, text, err := readPolicy(cmd, args[1])
 			if err != nil {
 				return err
 			}
@@ -211,16 +211,15 @@ func policySetCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				for _, c := range p.Cases {
-					if d, met := c.Met(p, company.Domains); !met {
-						return fmt.Errorf("case %q is not met: %s %s", c.Name, d.Effect, d.Rule)
-					}
-				}
 				before, err := s.Policy(ctx, company.ID)
 				if err != nil {
 					return err
 				}
 				version, err := s.SetPolicy(ctx, store.UpdateRef{}, company.ID, "", before.Version, text)
+				var unmet *policy.CaseError
+				if errors.As(err, &unmet) {
+					return unmet
+				}
 				if err == nil {
 					fmt.Fprintf(cmd.OutOrStdout(), "version %d\n", version)
 				}

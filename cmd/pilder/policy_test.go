@@ -79,7 +79,7 @@ func TestAnOperatorChecksTestsAndSetsAPolicy(t *testing.T) {
 		{"", []string{"policy", "test", file, "--domain", "acme.example"}, ran{exitOK, "ok    a note at night waits: hold notes.night\nok    a mail to a colleague goes: allow \n", ""}},
 		{unmet, []string{"policy", "test", "-"}, ran{1, "ok    a note at night waits: hold notes.night\nFAIL  a mail to a colleague goes: hold mail.outside\n", "pilder: 1 of 2 cases are not met\n"}},
 		{"", []string{"policy", "show", "Acme"}, ran{exitOK, "", "pilder: this company has the house's rules alone\n"}},
-		{unmet, []string{"policy", "set", "Acme", "-"}, ran{1, "", "pilder: case \"a mail to a colleague goes\" is not met: allow \n"}},
+		{unmet, []string{"policy", "set", "Acme", "-"}, ran{1, "", "pilder: case \"a mail to a colleague goes\" expects deny, and it is allow\n"}},
 		{"", append(explain, "2026-12-01T21:00:00Z"), ran{exitOK, "allow    policy house/2\n  mail.send                does not apply\n  mail.outside             does not apply\n" +
 			"  event.notifies           does not apply\n  call.destructive         does not apply\n  taint.unnamed            does not apply\n  call.unknown             does not apply\n", ""}},
 		{"", []string{"policy", "set", "Acme", file}, ran{exitOK, "version 1\n", ""}},
