@@ -97,6 +97,9 @@ func probes(canary, address string) []probe {
 		{"T15", func() string {
 			return protocols(map[string]int{"MPTCP": unix.IPPROTO_MPTCP, "SCTP": unix.IPPROTO_SCTP})
 		}},
+		{"T17", func() string { // EISCONN: the stream is a pair
+			return expect("TCP Fast Open", unix.EOPNOTSUPP, unix.Sendto(0, nil, unix.MSG_FASTOPEN, &unix.SockaddrInet4{}))
+		}},
 		{"T29", linger},
 		{"T30", func() string { // the very stream this speaks to: opened anew, anybody inside could speak as the program
 			f, err := os.OpenFile("/proc/self/fd/1", os.O_WRONLY, 0)
