@@ -26,21 +26,24 @@ func sacrifice(pid int) error {
 	return nil
 }
 
-// watch ends a program whose sandbox uses more than limit, where the kernel does not.
+// watch ends a program whose sandbox uses more than limit, where the kernel does not. A look that takes long is followed by a
+// longer wait, but not by a long one, in which much could be taken.
 func (p *Process) watch(limit int64) {
-	tick := time.NewTicker(watchEvery)
-	defer tick.Stop()
+	next := time.NewTimer(watchEvery)
+	defer next.Stop()
 	for {
 		select {
 		case <-p.done:
 			return
-		case <-tick.C:
+		case <-next.C:
 		}
+		began := time.Now()
 		if p.over(limit) {
 			p.outOfMemory.Store(true)
 			_ = p.Kill() // it may have ended by itself meanwhile
 			return
 		}
+		next.Reset(min(max(watchEvery, 20*time.Since(began)), 8*watchEvery))
 	}
 }
 

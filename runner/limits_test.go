@@ -35,12 +35,16 @@ func TestRunThatTakesTooMuchMemoryIsEnded(t *testing.T) {
 		script string
 		ended  bool
 	}{
-		"one process":               {holding("300M"), true},
-		"many processes":            {"for i in 1 2 3 4 5 6; do " + holding("40M") + " & done; wait", true},
-		"files in memory":           {"head -c 200M /dev/zero >/tmp/x; sleep 1000", true},
-		"less than it may":          {"exec 3< <(" + holding("40M") + "); head -n 1 <&3; sleep 1", false},
-		"one that ends on its own":  {"exit 3", false},
-		"one that is killed inside": {"kill -9 $$", false},
+		"one process":     {holding("300M"), true},
+		"many processes":  {"for i in 1 2 3 4 5 6; do " + holding("40M") + " & done; wait", true},
+		"files in memory": {"head -c 200M /dev/zero >/tmp/x; sleep 1000", true},
+		"shared memory that nobody has mapped any more": {self + " helper nameless 200", true},
+		"a process whose first thread has ended":        {self + " helper headless 300", true},
+		"names of files":                                {self + " helper links", true},
+		"a mapped file in memory, counted once":         {self + " helper mapped 60", false},
+		"less than it may":                              {"exec 3< <(" + holding("40M") + "); head -n 1 <&3; sleep 1", false},
+		"one that ends on its own":                      {"exit 3", false},
+		"one that is killed inside":                     {"kill -9 $$", false},
 	} {
 		t.Run(claim, func(t *testing.T) {
 			t.Parallel()
@@ -58,15 +62,16 @@ func TestOnlyTheDoorsOfTheLaunchCanBeKnockedAt(t *testing.T) {
 		argv []string
 		want string
 	}{
-		"a port that is no door":                 {helper("connect", "7005"), "true false\n"},
-		"a door, by another name for itself":     {[]string{"/bin/bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/7000 && echo open"}, "open\n"},
-		"a door, by a shell command":             {[]string{"/opt/pilder/pilder-sh", "(exec 3<>/dev/tcp/127.0.0.1/7000) 2>/dev/null || echo refused"}, "refused\n"},
-		"the web door, by a shell command":       {[]string{"/opt/pilder/pilder-sh", "exec 3<>/dev/tcp/127.0.0.1/7002 && echo open"}, "open\n"},
-		"a folder that is no agent's":            {[]string{"/bin/bash", "-c", "(: >/home/x) 2>/dev/null || echo refused"}, "refused\n"},
-		"the state, by a shell command":          {[]string{"/opt/pilder/pilder-sh", "ls /state 2>/dev/null || echo refused"}, "refused\n"},
-		"the state, by the program":              {[]string{"/bin/bash", "-c", "ls /state && echo >/state/x && echo listed"}, "listed\n"},
-		"the first process, by a signal":         {[]string{"/bin/bash", "-c", "kill -0 1 2>/dev/null || echo refused"}, "refused\n"},
-		"the program itself, by a shell command": {[]string{"/bin/bash", "-c", "/opt/pilder/pilder-sh \"kill -0 $$ 2>/dev/null || echo refused\"; true"}, "refused\n"},
+		"a port that is no door":                                  {helper("connect", "7005"), "true false\n"},
+		"a door, by another name for itself":                      {[]string{"/bin/bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/7000 && echo open"}, "open\n"},
+		"a door, by a shell command":                              {[]string{"/opt/pilder/pilder-sh", "(exec 3<>/dev/tcp/127.0.0.1/7000) 2>/dev/null || echo refused"}, "refused\n"},
+		"a door, by a shell command that connects while it sends": {[]string{"/opt/pilder/pilder-sh", self + " helper fastopen 7000"}, "operation not supported\n"},
+		"the web door, by a shell command":                        {[]string{"/opt/pilder/pilder-sh", "exec 3<>/dev/tcp/127.0.0.1/7002 && echo open"}, "open\n"},
+		"a folder that is no agent's":                             {[]string{"/bin/bash", "-c", "(: >/home/x) 2>/dev/null || echo refused"}, "refused\n"},
+		"the state, by a shell command":                           {[]string{"/opt/pilder/pilder-sh", "ls /state 2>/dev/null || echo refused"}, "refused\n"},
+		"the state, by the program":                               {[]string{"/bin/bash", "-c", "ls /state && echo >/state/x && echo listed"}, "listed\n"},
+		"the first process, by a signal":                          {[]string{"/bin/bash", "-c", "kill -0 1 2>/dev/null || echo refused"}, "refused\n"},
+		"the program itself, by a shell command":                  {[]string{"/bin/bash", "-c", "/opt/pilder/pilder-sh \"kill -0 $$ 2>/dev/null || echo refused\"; true"}, "refused\n"},
 	} {
 		t.Run(claim, func(t *testing.T) {
 			t.Parallel()

@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"pilder/runner"
 )
 
@@ -100,6 +102,69 @@ func helpers() map[string]func(args []string) int {
 			}
 			_, err = net.Dial("tcp4", l.Addr().String())
 			fmt.Println(errors.Is(err, syscall.EACCES), err == nil)
+			return 0
+		},
+		"nameless": func(args []string) int { // fills n MiB of shared memory and lets them go, which they do not
+			n, _ := strconv.Atoi(args[0])
+			all, err := unix.Mmap(-1, 0, n<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANONYMOUS)
+			if err == nil {
+				for i := 0; i < len(all); i += os.Getpagesize() {
+					all[i] = 1
+				}
+				err = unix.Madvise(all, unix.MADV_DONTNEED)
+			}
+			fmt.Println(err)
+			select {}
+		},
+		"mapped": func(args []string) int { // fills a file of n MiB in memory that it has mapped
+			n, _ := strconv.Atoi(args[0])
+			f, err := os.Create("/tmp/mapped")
+			if err == nil {
+				err = f.Truncate(int64(n) << 20)
+			}
+			if err != nil {
+				fmt.Println(err)
+				return 1
+			}
+			all, err := unix.Mmap(int(f.Fd()), 0, n<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+			for i := 0; i < len(all); i += os.Getpagesize() {
+				all[i] = 1
+			}
+			fmt.Println(err)
+			time.Sleep(4 * time.Second) // some looks
+			return 0
+		},
+		"headless": func(args []string) int { // holds n MiB while its first thread has ended
+			runtime.LockOSThread()
+			if syscall.Gettid() != syscall.Getpid() { // not on the first thread, by chance
+				_ = syscall.Exec(self, os.Args, nil)
+			}
+			n, _ := strconv.Atoi(args[0])
+			kept := bytes.Repeat([]byte("x"), n<<20)
+			go func() {
+				for {
+					time.Sleep(time.Second)
+					kept[0]++
+				}
+			}()
+			_, _, _ = syscall.RawSyscall(syscall.SYS_EXIT, 0, 0, 0)
+			return 1
+		},
+		"links": func([]string) int { // makes links without an end
+			for i := 0; ; i++ {
+				if err := os.Symlink("x", fmt.Sprint("/tmp/link", i)); err != nil {
+					fmt.Println(err)
+					return 1
+				}
+			}
+		},
+		"fastopen": func(args []string) int { // knocks at a port while it sends
+			port, _ := strconv.Atoi(args[0])
+			fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+			if err == nil {
+				err = unix.Sendto(fd, []byte("x"), unix.MSG_FASTOPEN, &unix.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}})
+			}
+			fmt.Println(err)
 			return 0
 		},
 		"sockets": func([]string) int { // which of the three streams are sockets
