@@ -49,11 +49,11 @@ type episode struct {
 	usage Usage // summed; RetryAfter is the longest, Refused the last
 }
 
-// play runs the turn, in the process that waits for it or, when a is nil, in a new one. A process that could not begin is
+// play runs the turn, in the process that waited for it or, where there is none, in a new one. A process that could not begin is
 // replaced: a waiting one by a new one on the same session, one without its tools likewise, and one whose session is not to
 // be resumed by one in a new session. A process that has begun a tool is never replaced.
-func (e *episode) play(ctx context.Context, a *agent) outcome {
-	e.agent = a
+func (e *episode) play(ctx context.Context) outcome {
+	waited := e.agent != nil
 	if turnText(e.run) == "" {
 		return outcome{state: store.RunSucceeded, reason: "empty"}
 	}
@@ -63,7 +63,7 @@ func (e *episode) play(ctx context.Context, a *agent) outcome {
 	ctx, cancel := context.WithTimeoutCause(ctx, e.cfg.RunTimeout, errRunTimeout)
 	defer cancel()
 	o := e.attempt(ctx, false)
-	if a != nil && e.again(ctx, o, slices.Contains([]string{reasonUntold, reasonNoTools, reasonCrashed, reasonNoResult, reasonMemory, "door"}, o.reason)) {
+	if waited && e.again(ctx, o, slices.Contains([]string{reasonUntold, reasonNoTools, reasonCrashed, reasonNoResult, reasonMemory, "door"}, o.reason)) {
 		o = e.attempt(ctx, false)
 	}
 	if e.again(ctx, o, o.reason == reasonNoTools) {
@@ -241,6 +241,8 @@ func (e *episode) meter(u Usage) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.usage.CostUSD += u.CostUSD
+	e.usage.Counted.CostUSD += u.Counted.CostUSD
+	e.usage.Counted.Tokens += u.Counted.Tokens
 	e.usage.Tokens.Input += u.Tokens.Input
 	e.usage.Tokens.Output += u.Tokens.Output
 	e.usage.Tokens.CacheRead += u.Tokens.CacheRead
@@ -253,8 +255,7 @@ func (e *episode) meter(u Usage) {
 func (e *episode) spent() Budget {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	t := e.usage.Tokens
-	return Budget{Tokens: t.Input + t.Output + t.CacheWrite, CostUSD: e.usage.CostUSD}
+	return e.usage.Counted
 }
 
 // judged is a failure by its cause, where the model door knows it better than the process that was refused.

@@ -168,7 +168,7 @@ func whyNotKept(err error) string {
 	case errors.Is(err, store.ErrBusy), errors.Is(err, store.ErrLost):
 		return "overtaken" // by another run or another session
 	}
-	return "not ready"
+	return "not_ready"
 }
 
 // errAllowed is a process that was started for somebody who might do something else.
@@ -296,7 +296,7 @@ func (r *Runner) claim(ctx context.Context, t *store.Turn) *agent {
 		why = "noisy"
 	default:
 		if a.launch.changed(r.cfg.AgentHome) {
-			why = "agent home changed"
+			why = "agent_home_changed"
 		}
 	}
 	if why != "" {

@@ -251,7 +251,7 @@ func TestASecondProcessSpendsWhatTheFirstHasLeft(t *testing.T) {
 		cfg.ServeModel = func(ctx context.Context, d runner.ModelDoor, l net.Listener) error {
 			spent <- d.Spent
 			return serveText(ctx, l, "model", func(*http.Request) bool {
-				d.Meter(runner.Usage{Tokens: store.Tokens{Input: 1, Output: 2, CacheWrite: 4, CacheRead: 8}, CostUSD: 0.5})
+				d.Meter(runner.Usage{Tokens: store.Tokens{Input: 1}, Counted: runner.Budget{Tokens: 7, CostUSD: 0.5}})
 				return true
 			})
 		}

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -243,4 +244,33 @@ func TestTheRealCLITakesSeveralTurns(t *testing.T) {
 		t.Error("the model was never asked")
 	}
 	o.clean()
+}
+
+// TestAPanicLeavesNoProcess: whoever has a process ends it, whatever happens to them.
+func TestAPanicLeavesNoProcess(t *testing.T) {
+	for _, turn := range []int{1, 2} { // of a new process, and of one that waited
+		t.Run(strconv.Itoa(turn), func(t *testing.T) {
+			t.Parallel()
+			var answers atomic.Int64
+			o := warmOffice(t, "takes turns", func(cfg *runner.Config) {
+				word := cfg.Answer
+				cfg.Answer = func(r store.Run, markdown string) store.Draft {
+					if answers.Add(1) == int64(turn) {
+						panic("of the test")
+					}
+					return word(r, markdown)
+				}
+			})
+			o.work()
+			for i := range turn {
+				o.write("hello")
+				o.read(1)
+				o.awaitLog("warm.parked", i+1)
+			}
+			if left := o.processes(); len(left) > 3 { // bubblewrap's two, and the CLI
+				t.Errorf("more than one agent in the conversation: %v", left)
+			}
+			o.clean()
+		})
+	}
 }

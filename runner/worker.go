@@ -114,6 +114,7 @@ type Budget struct {
 type Usage struct {
 	Tokens     store.Tokens
 	CostUSD    float64
+	Counted    Budget        // what the run's budget counts it as: more than it came to where that is not known
 	Refused    string        // "budget": it was kept from the model because the budget is used up; "" when it went there
 	RetryAfter time.Duration // how long a busy provider asks to be left alone; 0 when it did not say
 }
@@ -277,23 +278,24 @@ func (r *Runner) take(ctx context.Context, t store.Turn, spaces *workspaces) err
 		return err
 	}
 	defer leave()
-	a := r.claim(ctx, &t)
+	e := &episode{Runner: r, began: r.cfg.Now(), spaces: spaces, agent: r.claim(ctx, &t)}
+	defer e.end() // whoever has a process ends it, also in a panic, which the queue survives
 	run, ok, err := r.store.StartRun(ctx, t)
-	if a != nil && (err != nil || !ok || run.ID != a.prepared.ID) {
-		r.retire(ctx, a, "not for this turn")
-		a = nil
+	if a := e.agent; a != nil && (err != nil || !ok || run.ID != a.prepared.ID) {
+		e.agent = nil
+		r.retire(ctx, a, "not_for_this_turn")
 	}
 	if err != nil || !ok {
 		return err
 	}
-	e := &episode{Runner: r, run: run, began: r.cfg.Now(), spaces: spaces}
-	r.event("run.started", run).Int("messages", len(run.Messages)).Int("attempt", run.Attempt).Bool("warm", a != nil).
+	e.run, e.began = run, r.cfg.Now()
+	r.event("run.started", run).Int("messages", len(run.Messages)).Int("attempt", run.Attempt).Bool("warm", e.agent != nil).
 		Bool("unsandboxed", r.box.Unsandboxed()).Send()
-	o := e.play(ctx, a)
+	o := e.play(ctx)
 	err = r.finish(ctx, t, e, o)
 	e.pickUp(ctx)
-	if err != nil || o.state != store.RunSucceeded || o.leaked || e.agent == nil || !r.keep(ctx, e.agent, run.Member.ID) {
-		e.end()
+	if err == nil && o.state == store.RunSucceeded && !o.leaked && e.agent != nil && r.keep(ctx, e.agent, run.Member.ID) {
+		e.agent = nil
 	}
 	return err
 }

@@ -201,7 +201,7 @@ func (h *house) serveModel(ctx context.Context, d runner.ModelDoor, l net.Listen
 		},
 		Meter: func(u model.Usage) {
 			d.Meter(runner.Usage{
-				Tokens: u.Tokens, CostUSD: u.CostUSD, Refused: u.Refused, RetryAfter: u.RetryAfter,
+				Tokens: u.Tokens, CostUSD: u.CostUSD, Counted: runner.Budget(u.Counted), Refused: u.Refused, RetryAfter: u.RetryAfter,
 			})
 		},
 	}, l)

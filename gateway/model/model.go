@@ -90,6 +90,7 @@ type Usage struct {
 	Status     int    // HTTP status of the answer; 0 when there was none
 	Tokens     store.Tokens
 	CostUSD    float64
+	Counted    Budget        // what the run's budget counts it as: a high guess where the answer did not tell
 	Priced     bool          // a price fitted the model; otherwise what it cost is not known
 	Refused    string        // RefusedBudget when it did not reach the model for that reason, and nothing else is said
 	RetryAfter time.Duration // how long a busy provider (429, 529) asks to be left alone; 0 when it did not say

@@ -182,11 +182,13 @@ func TestBodyAndAnswerPassByteForByteAndAreCounted(t *testing.T) {
 		Tokens:  store.Tokens{Input: 1000, Output: 500, CacheRead: 20000, CacheWrite: 3000},
 		CostUSD: (1000*2 + 500*10 + 20000*0.1 + 2000*2.5 + 1000*4) / 1e6,
 	}
+	want.Counted = model.Budget{Tokens: 4500, CostUSD: want.CostUSD}
 	if diff := cmp.Diff(want, u); diff != "" {
 		t.Error(diff)
 	}
 }
 
+// A model without a price costs a run's budget the highest of each kind.
 func TestJSONAnswersAreCountedToo(t *testing.T) {
 	d := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -195,7 +197,8 @@ func TestJSONAnswersAreCountedToo(t *testing.T) {
 	body(t, d.send(t, "POST", "/v1/messages", question))
 	u := <-d.used
 	u.FirstToken, u.Total = 0, 0
-	if diff := cmp.Diff(model.Usage{Model: "other-model", Status: 200, Tokens: store.Tokens{Input: 7}}, u); diff != "" {
+	if diff := cmp.Diff(model.Usage{Model: "other-model", Status: 200, Tokens: store.Tokens{Input: 7},
+		Counted: model.Budget{Tokens: 7, CostUSD: 0.0007}}, u); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -110,9 +110,12 @@ func (s *door) ask(w http.ResponseWriter, r *http.Request, q question) {
 	m.free = q.free
 	defer func() { // also of an answer that broke off, which panics
 		m.end()
-		s.purse.pay(q.most, s.came(m, q.asked, len(q.body)))
+		came := s.came(m, q.asked, len(q.body))
+		s.purse.pay(q.most, came)
 		if s.process.Meter != nil {
-			s.process.Meter(m.usage(s.cfg.Prices))
+			u := m.usage(s.cfg.Prices)
+			u.Counted = Budget{Tokens: came.tokens, CostUSD: came.usd}
+			s.process.Meter(u)
 		}
 	}()
 	s.forward(w, r, q, m, s.process)
