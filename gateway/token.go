@@ -30,6 +30,7 @@ type TokenKey struct {
 var (
 	errTokenExpired = errors.New("run token expired")
 	errTokenForeign = errors.New("run token of another run")
+	errTokenBefore  = errors.New("run token of the conversation's run before")
 )
 
 // claims are what a run token says. It names exactly one run; everything else must agree with that run's row.
@@ -41,6 +42,8 @@ type claims struct {
 	Run        policy.RunID        `json:"run"`
 	Fence      int64               `json:"fence"`
 	Scopes     []policy.Scope      `json:"scopes"`
+
+	Conversation store.ConversationID `json:"conversation"`
 }
 
 // MintToken makes the run's token. It dies with the run's expiry, at most one hour from now, and is worth something only
@@ -58,12 +61,13 @@ func (g *Gateway) MintToken(run store.Run) (store.Secret, error) {
 			IssuedAt:  jwt.NewNumericDate(now),
 			ExpiresAt: jwt.NewNumericDate(expires),
 		},
-		Company:    run.Principal.Company,
-		Membership: run.Principal.Membership,
-		Person:     run.Principal.Person,
-		Run:        run.ID,
-		Fence:      run.Fence,
-		Scopes:     run.Principal.Scopes,
+		Company:      run.Principal.Company,
+		Membership:   run.Principal.Membership,
+		Person:       run.Principal.Person,
+		Run:          run.ID,
+		Fence:        run.Fence,
+		Conversation: run.Conversation,
+		Scopes:       run.Principal.Scopes,
 	})
 	key := g.cfg.TokenKeys[0]
 	token.Header["kid"] = key.ID
@@ -103,6 +107,10 @@ func (g *Gateway) checkToken(text string, run store.Run) error {
 		return err
 	}
 	p := run.Principal
+	if c.Company == p.Company && c.Membership == p.Membership && c.Conversation == run.Conversation &&
+		c.Run != run.ID && c.Fence < run.Fence {
+		return errTokenBefore
+	}
 	if c.Run != run.ID || c.Fence != run.Fence || c.Company != p.Company || c.Membership != p.Membership ||
 		c.Person != p.Person || !slices.Equal(c.Scopes, p.Scopes) {
 		return errTokenForeign
