@@ -76,8 +76,8 @@ func asciiDomain(domain string) (string, bool) {
 	return ascii, err == nil && (lower == ascii || lower == shown)
 }
 
-// ownDomain reads a company's domain as an operator may write it: "@Empresa.com." is empresa.com.
-func ownDomain(domain string) (string, bool) {
+// Domain reads a company's domain as an operator may write it, in ASCII form: "@Empresa.com." is empresa.com.
+func Domain(domain string) (string, bool) {
 	domain = strings.TrimPrefix(strings.TrimSpace(domain), "@")
 	return asciiDomain(strings.TrimSuffix(domain, "."))
 }

@@ -299,9 +299,9 @@ func TestInATaintedTurnWhatThePersonDidNotNameIsConfirmed(t *testing.T) {
 
 func TestARuleOfTheHouseIsSwitchedAndAllElseStays(t *testing.T) {
 	for text, want := range map[string]string{
-		"":               "house:\n  mail.send: deny\n",
-		"version: 1\n":   "version: 1\nhouse:\n  mail.send: deny\n",
-		"house:\n":       "house:\n  mail.send: deny\n",
+		"":             "house:\n  mail.send: deny\n",
+		"version: 1\n": "version: 1\nhouse:\n  mail.send: deny\n",
+		"house:\n":     "house:\n  mail.send: deny\n",
 		"# why\nhouse:\n  mail.send: allow # for now\n  mail.outside: deny\n": "# why\nhouse:\n  mail.send: deny\n  mail.outside: deny\n",
 		"vetoes: [a] # b\n": "vetoes: [a] # b\nhouse:\n  mail.send: deny\n",
 	} {

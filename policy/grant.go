@@ -100,7 +100,7 @@ func NewGrant(in GrantInput) Grant {
 		g.Version += "+" + strconv.Itoa(in.PolicyVersion)
 	}
 	for _, d := range in.Domains {
-		if ascii, ok := ownDomain(d); ok {
+		if ascii, ok := Domain(d); ok {
 			g.Domains = append(g.Domains, ascii)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,6 +39,13 @@ func companyCommand() *cobra.Command {
 				return err
 			}
 			return withStore(cmd, func(ctx context.Context, s *store.Store) error {
+				all, err := s.Companies(ctx)
+				if err != nil {
+					return err
+				}
+				if slices.ContainsFunc(all, func(o store.Company) bool { return strings.EqualFold(o.Name, c.Name) }) {
+					return fmt.Errorf("there is a company %q already", c.Name)
+				}
 				made, err := s.CreateCompany(ctx, c)
 				if err != nil {
 					return err
@@ -72,6 +80,11 @@ func checkCompany(c store.Company) error {
 	}
 	if _, err := time.LoadLocation(c.Zone); err != nil || c.Zone == "" {
 		return usageError("--zone %q is no IANA time zone", c.Zone)
+	}
+	for _, d := range c.Domains {
+		if ascii, ok := policy.Domain(d); !ok || !strings.Contains(ascii, ".") {
+			return usageError("--domain %q is no mail domain", d)
+		}
 	}
 	if c.Lang != "es" && c.Lang != "en" {
 		return usageError("--lang must be es or en, not %q", c.Lang)

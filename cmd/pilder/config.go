@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -203,6 +202,7 @@ var (
 
 // settle turns the values into a Config and refuses what cannot work.
 func settle(v *viper.Viper, base string) (Config, error) {
+	r := values{v: v}
 	secret := func(key string) store.Secret { return store.NewSecret(strings.TrimSpace(v.GetString(key))) }
 	c := Config{
 		Data:                 v.GetString("data"),
@@ -212,8 +212,8 @@ func settle(v *viper.Viper, base string) (Config, error) {
 		ModelKey:             secret("model.key"),
 		ModelName:            v.GetString("model.name"),
 		ModelAllowed:         v.GetStringSlice("model.allowed"),
-		ModelMaxTokens:       v.GetInt64("model.max_tokens"),
-		ModelURLSources:      v.GetBool("model.url_sources"),
+		ModelMaxTokens:       r.whole("model.max_tokens"),
+		ModelURLSources:      r.yes("model.url_sources"),
 		PipedreamURL:         v.GetString("pipedream.url"),
 		PipedreamClientID:    v.GetString("pipedream.client_id"),
 		PipedreamSecret:      secret("pipedream.client_secret"),
@@ -226,30 +226,29 @@ func settle(v *viper.Viper, base string) (Config, error) {
 		SandboxMode:          v.GetString("sandbox.mode"),
 		SandboxRequire:       strings.ToUpper(v.GetString("sandbox.require")),
 		SandboxUser:          v.GetString("sandbox.user"),
-		SandboxMemory:        bytesOf(v.GetString("sandbox.memory")),
-		RunnerMaxRuns:        v.GetInt("runner.max_runs"),
-		RunnerRunTimeout:     v.GetDuration("runner.run_timeout"),
-		RunnerBudgetTokens:   v.GetInt64("runner.budget.tokens"),
-		RunnerBudgetUSD:      v.GetFloat64("runner.budget.usd"),
-		RunnerMemory:         memoryOf(v.GetString("runner.memory")),
-		RunnerWarmMax:        v.GetInt("runner.warm.max"),
-		RunnerWarmIdle:       v.GetDuration("runner.warm.idle"),
+		SandboxMemory:        r.size("sandbox.memory"),
+		RunnerMaxRuns:        int(r.whole("runner.max_runs")),
+		RunnerRunTimeout:     r.duration("runner.run_timeout"),
+		RunnerBudgetTokens:   r.whole("runner.budget.tokens"),
+		RunnerBudgetUSD:      r.number("runner.budget.usd"),
+		RunnerMemory:         r.size("runner.memory"),
+		RunnerWarmMax:        int(r.whole("runner.warm.max")),
+		RunnerWarmIdle:       r.duration("runner.warm.idle"),
 		RunnerClaudePath:     v.GetString("runner.claude_path"),
 		AgentHome:            v.GetString("agent_home"),
 		WebAllow:             v.GetStringSlice("web.allow"),
+		WebSearch:            r.yes("web.search"),
 		LogLevel:             v.GetString("log.level"),
 		LogFormat:            v.GetString("log.format"),
-		RunnerQuotaBytes:     bytesOf(v.GetString("runner.quota.bytes")),
-		RunnerQuotaFiles:     v.GetInt64("runner.quota.files"),
+		RunnerQuotaBytes:     r.size("runner.quota.bytes"),
+		RunnerQuotaFiles:     r.whole("runner.quota.files"),
 	}
 	for _, line := range v.GetStringSlice("token.keys") {
 		c.TokenKeys = append(c.TokenKeys, store.NewSecret(line))
 	}
-	search, err := strconv.ParseBool(v.GetString("web.search"))
-	if err != nil {
-		return Config{}, fmt.Errorf("web.search must be true or false, not %q", v.GetString("web.search"))
+	if r.err != nil {
+		return Config{}, r.err
 	}
-	c.WebSearch = search
 	for _, key := range reserved {
 		if v.GetString(key) != fmt.Sprint(keys()[key]) {
 			c.Reserved = append(c.Reserved, key)

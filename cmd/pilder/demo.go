@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -28,6 +29,13 @@ func demoCommand() *cobra.Command {
 		Short: "the whole system without accounts: the real CLI in the real sandbox, stand-ins for the rest",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			said := strings.TrimSpace(o.say) != ""
+			switch {
+			case cmd.Flags().Changed("say") && !said:
+				return usageError("--say wants something to say")
+			case o.json && !said:
+				return usageError("--json goes with --say")
+			}
 			return runDemo(cmd.Context(), o, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}

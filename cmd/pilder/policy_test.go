@@ -107,3 +107,32 @@ func TestAnOperatorChecksTestsAndSetsAPolicy(t *testing.T) {
 		t.Errorf("the audit says nothing of it: %s", got.out)
 	}
 }
+
+func TestACompanyIsAddedOnceAndWithDomainsThatAreSome(t *testing.T) {
+	config, _, _ := home(t)
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"acme"}, `there is a company "acme" already`},
+		{[]string{"Other", "--domain", "nonsense"}, `--domain "nonsense" is no mail domain`},
+		{[]string{"Other", "--domain", "a b.com"}, `--domain "a b.com" is no mail domain`},
+	} {
+		got := pilder(t, "", append([]string{"company", "add", "--config", config}, c.args...)...)
+		if got.code == exitOK || !strings.Contains(got.errs, c.want) {
+			t.Errorf("%v: %+v", c.args, got)
+		}
+	}
+	if got := pilder(t, "", "company", "add", "Other", "--domain", "@Other.example.", "--config", config); got.code != exitOK {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestADemoThatHasNothingToSaySaysSo(t *testing.T) {
+	quiet(t)
+	for _, args := range [][]string{{"demo", "--say", " "}, {"demo", "--json"}} {
+		if got := pilder(t, "", args...); got.code != exitUsage {
+			t.Errorf("%v: %+v", args, got)
+		}
+	}
+}

@@ -12,7 +12,7 @@ func sandboxCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "sandbox", Short: "what an agent runs in"}
 	var shell bool
 	run := &cobra.Command{
-		Use: "exec -- CMD [ARG…]", Short: "run a command exactly as an agent's would be run", Args: cobra.MinimumNArgs(1),
+		Use: "exec -- CMD [ARG…]", Example: "  pilder sandbox exec -- ls -la /\n  pilder sandbox exec --shell 'ls -la /work | head'", Short: "run a command exactly as an agent's would be run", Args: cobra.MinimumNArgs(1),
 		Long: "The command runs as the CLI of a run does: same mounts (with the agent home at /agent and the CLI at /opt/claude), user,\n" +
 			"limits, system-call filter and outer fence. What differs: no door is open, /run/pilder is not there, /work and /state\n" +
 			"are empty and in memory, and the environment has no key and none of the CLI's own variables.\n\n" +
@@ -38,7 +38,11 @@ func sandboxCommand() *cobra.Command {
 				return err
 			}
 			if code != 0 {
-				return &codedError{code, fmt.Errorf("%s ended with %d", args[0], code)}
+				what := args[0]
+				if shell {
+					what = "the command line"
+				}
+				return &codedError{code, fmt.Errorf("%s ended with %d", what, code)}
 			}
 			return nil
 		},
