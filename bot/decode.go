@@ -180,6 +180,7 @@ func (e event) message(u update, me string) event {
 	e.Kind, e.Want, e.Text = store.ArrivalMessage, wantText, text
 	if len(m.Forward) > 0 {
 		// Somebody else's words must not read like this person's wish.
+		e.Foreign = true
 		e.Text = "[forwarded, written by somebody else]\n> " + strings.ReplaceAll(text, "\n", "\n> ")
 	}
 	return e

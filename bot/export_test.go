@@ -48,12 +48,14 @@ type Decoded struct {
 	Want   string
 	Name   string
 	Rest   string
+
+	Foreign bool
 }
 
 // Decode is the decoder.
 func Decode(raw string) Decoded {
 	e := decode(1, json.RawMessage(raw), "pilder_demo_bot")
-	return Decoded{e.Kind, e.Reason, e.Text, string(e.Want), e.Name, e.Rest}
+	return Decoded{e.Kind, e.Reason, e.Text, string(e.Want), e.Name, e.Rest, e.Foreign}
 }
 
 // Say is a text of the house.

@@ -346,7 +346,7 @@ func TestDecode(t *testing.T) {
 		"a service message":               {`{"update_id":1,"message":{` + private + `,"pinned_message":{}}}`, bot.Decoded{Kind: store.ArrivalIgnored, Reason: "service"}},
 		"a photo":                         {`{"update_id":1,"message":{` + private + `,"photo":[{}]}}`, bot.Decoded{Kind: store.ArrivalControl, Want: "files"}},
 		"a photo with words":              {`{"update_id":1,"message":{` + private + `,"photo":[{}],"caption":"qué es"}}`, bot.Decoded{Kind: store.ArrivalMessage, Text: "qué es", Want: "text"}},
-		"a forward is quoted":             {`{"update_id":1,"message":{` + private + `,"forward_origin":{"type":"user"},"text":"a\nb"}}`, bot.Decoded{Kind: store.ArrivalMessage, Text: "[forwarded, written by somebody else]\n> a\n> b", Want: "text"}},
+		"a forward is quoted":             {`{"update_id":1,"message":{` + private + `,"forward_origin":{"type":"user"},"text":"a\nb"}}`, bot.Decoded{Kind: store.ArrivalMessage, Text: "[forwarded, written by somebody else]\n> a\n> b", Want: "text", Foreign: true}},
 		"telegram's stop button":          {`{"update_id":1,"stopped_message_generation":{"chat":{"id":5,"type":"private"},"draft_id":3}}`, bot.Decoded{Kind: store.ArrivalControl, Want: "stop"}},
 		"membership":                      {`{"update_id":1,"my_chat_member":{}}`, bot.Decoded{Kind: store.ArrivalIgnored, Reason: "chat_member"}},
 		"a new kind":                      {`{"update_id":1,"mind_reading":{}}`, bot.Decoded{Kind: store.ArrivalIgnored, Reason: "kind"}},

@@ -10,10 +10,10 @@ import (
 
 // Background is what a run's calls are judged before.
 type Background struct {
-	// Said are the texts of the turn's messages, in their order.
+	// Said are the person's own messages of the turn, in their order.
 	Said []string
 	// Taint are the apps whose words the conversation has taken in since /new: whatever was called may have answered with
-	// what somebody else wrote.
+	// what somebody else wrote. A message that was passed on makes it "forward".
 	Taint []string
 }
 
@@ -38,7 +38,7 @@ func (s *Store) Background(ctx context.Context, company CompanyID, run RunID) (B
 }
 
 func (s *Store) said(ctx context.Context, company CompanyID, run RunID) (all []string, err error) {
-	rows, err := s.reads.QueryContext(ctx, `SELECT message_id, text FROM message WHERE run_id = $1 AND company_id = $2 ORDER BY seq`, run, company)
+	rows, err := s.reads.QueryContext(ctx, `SELECT message_id, text FROM message WHERE run_id = $1 AND company_id = $2 AND is_foreign = 0 ORDER BY seq`, run, company)
 	err = each(rows, err, func(scan func(...any) error) error {
 		var id string
 		var sealed []byte
@@ -56,7 +56,9 @@ func (s *Store) taint(ctx context.Context, c ConversationID) ([]string, error) {
 	all := []string{}
 	rows, err := s.reads.QueryContext(ctx, `SELECT DISTINCT c.app FROM run r JOIN conversation v ON v.conversation_id = r.conversation_id
 		JOIN call c ON c.run_id = r.run_id
-		WHERE r.conversation_id = $1 AND r.fence > v.forget_fence AND c.app <> '' AND c.outcome NOT IN ('refused', 'held', 'expired')`, c)
+		WHERE r.conversation_id = $1 AND r.fence > v.forget_fence AND c.app <> '' AND c.outcome NOT IN ('refused', 'held', 'expired')
+		UNION SELECT 'forward' FROM run r JOIN conversation v ON v.conversation_id = r.conversation_id JOIN message m ON m.run_id = r.run_id
+		WHERE r.conversation_id = $1 AND r.fence > v.forget_fence AND m.is_foreign = 1`, c)
 	err = each(rows, err, func(scan func(...any) error) error {
 		var app string
 		defer func() { all = append(all, app) }()

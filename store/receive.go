@@ -26,6 +26,7 @@ type Arrival struct {
 	Chat     Chat
 	Telegram int64  // message id in the chat
 	Text     string // ArrivalMessage: what the person wrote; sealed at rest
+	Foreign  bool   // somebody else wrote it, and the person passed it on
 	Reason   string // ArrivalBroken, ArrivalIgnored: why, content-free
 }
 
@@ -220,9 +221,9 @@ func (s *Store) append(ctx context.Context, tx *sql.Tx, bot BotID, in *arrived) 
 	}
 	in.Waits = busy > 0
 	_, err := tx.ExecContext(ctx, `INSERT INTO message (message_id, company_id, conversation_id, seq, membership_id, person_id, bot_id,
-			update_id, telegram_id, state, text, received_ms)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 'queued', $10, $11)`,
-		in.Message, in.Company, in.Conversation, seq, in.member.ID, in.member.Person.ID, bot, in.UpdateID, in.arrival.Telegram,
+			update_id, telegram_id, state, is_foreign, text, received_ms)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 'queued', $10, $11, $12)`,
+		in.Message, in.Company, in.Conversation, seq, in.member.ID, in.member.Person.ID, bot, in.UpdateID, in.arrival.Telegram, bit(in.arrival.Foreign),
 		s.seal.seal("message.text", string(in.Message), in.Company, []byte(in.arrival.Text)), s.now())
 	if err != nil {
 		return err

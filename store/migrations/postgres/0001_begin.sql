@@ -185,6 +185,7 @@ CREATE TABLE message (
 	reason          TEXT NOT NULL DEFAULT '',
 	run_id          TEXT NOT NULL DEFAULT '',
 	attempts        BIGINT NOT NULL DEFAULT 0,
+	is_foreign      BIGINT NOT NULL DEFAULT 0,
 	text            BYTEA,
 	received_ms     BIGINT NOT NULL,
 	told_ms         BIGINT NOT NULL DEFAULT 0,

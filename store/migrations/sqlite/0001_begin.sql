@@ -185,6 +185,7 @@ CREATE TABLE message (
 	reason          TEXT NOT NULL DEFAULT '',
 	run_id          TEXT NOT NULL DEFAULT '',
 	attempts        INTEGER NOT NULL DEFAULT 0,
+	is_foreign      INTEGER NOT NULL DEFAULT 0,
 	text            BLOB,
 	received_ms     INTEGER NOT NULL,
 	told_ms         INTEGER NOT NULL DEFAULT 0,
