@@ -4,7 +4,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 mkdir -p out
 log=out/test.log
-CGO_ENABLED=1 go test -race -count=1 -timeout 25m -p 3 -v "$@" 2>&1 | tee "$log" | awk '
+CGO_ENABLED=1 go test -race -count=1 -timeout 25m -p 2 -v "$@" 2>&1 | tee "$log" | awk '
   /^(ok|FAIL|panic:|WARNING: DATA RACE)/ { print; fflush() }
   /^ *--- (FAIL|SKIP)/ { print; fflush() }'
 status=${PIPESTATUS[0]}
