@@ -22,7 +22,7 @@ $(BIN): $(SOURCES)
 	go build -trimpath -tags embedded -o $@ ./cmd/pilder
 
 test: .setup-test check ## run everything: checks, unit tests on both databases, race detector, e2e with the real CLI
-	@deploy/test.sh ./runner ./store ./cmd/pilder ./bot ./... # the longest first, since two packages run at once
+	@deploy/test.sh ./...
 
 e2e: .setup-test ## run the whole-system scripts against the built binary
 	@deploy/test.sh ./e2e/...

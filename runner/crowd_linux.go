@@ -165,8 +165,8 @@ func (c *crowd) one(number int, f func(int, *os.File) error) error {
 
 // memory is what the sandbox uses now, bytes: what its processes hold privately, with the tables that map it; what they share
 // namelessly; and its folders in memory, with what each name in them costs. What no process has mapped (buffers of pipes and
-// sockets) is not seen. If it need not be exact, what processes still share after a fork is counted for each of them.
-func (c *crowd) memory(exact bool) (int64, error) {
+// sockets) is not seen.
+func (c *crowd) memory(how look) (int64, error) {
 	var sum int64
 	shared := map[string]int64{} // nameless memory by its inode
 	err := c.each(func(_ int, dir *os.File) error {
@@ -180,12 +180,15 @@ func (c *crowd) memory(exact bool) (int64, error) {
 			return err
 		}
 		private := kilobytes(status, "RssAnon", "VmSwap")
-		if exact {
+		if how == lookExact {
 			if text, err := readAt(dir, "smaps_rollup"); err == nil && len(text) > 0 { // else of a program that may not be read
 				private = kilobytes(text, "Pss_Anon", "SwapPss")
 			}
 		}
 		sum += private + kilobytes(status, "VmPTE")
+		if how == lookQuick {
+			return nil
+		}
 		return noteShared(shared, dir)
 	})
 	for _, bytes := range shared {

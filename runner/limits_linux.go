@@ -12,6 +12,7 @@ const (
 	maxPids    = 320 // the limit inside is 256; here bubblewrap and threads in passing are counted too
 	oomScore   = 500 // of what is inside, so that a machine without memory loses agents before pilder
 	watchEvery = 250 * time.Millisecond
+	wholeEvery = 4 // looks at what nobody has mapped any more are dearer
 )
 
 // sacrifice puts the program, and with it all it will start, before pilder in the kernel's choice when memory runs out.
@@ -31,14 +32,18 @@ func sacrifice(pid int) error {
 func (p *Process) watch(limit int64) {
 	next := time.NewTimer(watchEvery)
 	defer next.Stop()
-	for {
+	for n := 1; ; n++ {
 		select {
 		case <-p.done:
 			return
 		case <-next.C:
 		}
 		began := time.Now()
-		if p.over(limit) {
+		how := lookQuick
+		if n%wholeEvery == 0 {
+			how = lookWhole
+		}
+		if p.over(limit, how) {
 			p.outOfMemory.Store(true)
 			_ = p.Kill() // it may have ended by itself meanwhile
 			return
@@ -47,23 +52,23 @@ func (p *Process) watch(limit int64) {
 	}
 }
 
-// over looks cheaply, which counts what processes share more than once, and exactly only when that is too much.
-func (p *Process) over(limit int64) bool {
-	for _, exact := range []bool{false, true} {
-		if used, err := p.memory(exact); err != nil || used <= limit {
+// over looks cheaply at first, and exactly only when that is too much.
+func (p *Process) over(limit int64, how look) bool {
+	for _, how := range []look{how, lookExact} {
+		if used, err := p.memory(how); err != nil || used <= limit {
 			return false
 		}
 	}
 	return true
 }
 
-func (p *Process) memory(exact bool) (int64, error) {
+func (p *Process) memory(how look) (int64, error) {
 	p.looking.RLock()
 	defer p.looking.RUnlock()
 	if p.closed {
 		return 0, os.ErrProcessDone
 	}
-	return p.crowd.memory(exact)
+	return p.crowd.memory(how)
 }
 
 // group gives a run its group, or none where there are none.

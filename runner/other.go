@@ -41,13 +41,13 @@ type (
 func openCgroups() (*cgroups, error) { return nil, ErrNotLinux }
 func (s *Sandbox) bounded() error    { return ErrNotLinux }
 
-func (p *Process) memory(bool) (int64, error) { return 0, ErrNotLinux }
+func (p *Process) memory(look) (int64, error) { return 0, ErrNotLinux }
 
 // crowd is empty here: there are no processes.
 type crowd struct{}
 
 func (*crowd) sweep() error               { return ErrNotLinux }
-func (*crowd) memory(bool) (int64, error) { return 0, ErrNotLinux }
+func (*crowd) memory(look) (int64, error) { return 0, ErrNotLinux }
 func (*crowd) close() error               { return nil }
 
 func killAll(*exec.Cmd) error            { return ErrNotLinux }

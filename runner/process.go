@@ -76,7 +76,7 @@ func (p *Process) Sweep() error {
 // Memory is what everything inside uses now, bytes: private and shared memory of all processes and the contents of the
 // folders in memory. It may be asked by anybody at any time; a closed process has none to tell of.
 func (p *Process) Memory() (int64, error) {
-	return p.memory(true)
+	return p.memory(lookExact)
 }
 
 // OutOfMemory tells, once the process has ended, that it was ended because its sandbox used more than SandboxConfig.Memory.
@@ -114,3 +114,12 @@ func (p *Process) Close() error {
 	})
 	return p.err
 }
+
+// look is how closely the memory of a sandbox is looked at.
+type look int
+
+const (
+	lookQuick look = iota // what processes share after a fork is counted for each, and what they share namelessly not at all
+	lookWhole             // the latter is
+	lookExact             // and the former once
+)

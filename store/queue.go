@@ -241,6 +241,24 @@ func (s *Store) ServeApproved(ctx context.Context, max int, execute func(ctx con
 	return s.serve(ctx, client, 30*time.Second)
 }
 
+// startTries is how often the queue is started before it is given up: its own patience with a busy database is ten seconds.
+const startTries = 6
+
+func (s *Store) startQueue(ctx context.Context, client *river.Client[*sql.Tx]) error {
+	for try := 1; ; try++ {
+		err := client.Start(context.WithoutCancel(ctx))
+		if err == nil || try == startTries || ctx.Err() != nil {
+			return err
+		}
+		s.log.Warn().Str("event", "queue.not_started").Int("try", try).Err(err).Send()
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(time.Second):
+		}
+	}
+}
+
 // serve runs a client until ctx ends, and then gives its work at most drain.
 func (s *Store) serve(ctx context.Context, client *river.Client[*sql.Tx], drain time.Duration) error {
 	s.beginServing()
@@ -252,7 +270,10 @@ func (s *Store) serve(ctx context.Context, client *river.Client[*sql.Tx], drain 
 		return err
 	}
 	// Started without the end of ctx, so that the end is ours to time.
-	if err := client.Start(context.WithoutCancel(ctx)); err != nil {
+	if err := s.startQueue(ctx, client); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
 		return fmt.Errorf("starting the queue: %w", err)
 	}
 	select {
