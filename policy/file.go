@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -27,14 +28,6 @@ type Policy struct {
 	Limits Limits
 	// Cases are what the company expects of its policy.
 	Cases []Case
-}
-
-// Case is one expectation of a policy file.
-type Case struct {
-	Name   string
-	Role   Role   // who asks; default member
-	Action Action // without Scope: a case is about rules
-	Expect Effect
 }
 
 // Bounds of a policy file.
@@ -72,79 +65,6 @@ func (e *FileError) Error() string {
 
 // Is makes a FileError an ErrPolicy.
 func (e *FileError) Is(target error) bool { return target == ErrPolicy }
-
-// Met tells whether a policy does what the case expects, for a company with these mail domains in which somebody else can
-// approve, and what it does.
-func (c Case) Met(p Policy, domains []string) (Decision, bool) {
-	who := Principal{Company: "company", Membership: "membership", Person: "person", Role: c.Role, Scopes: []Scope{c.Action.Scope}}
-	g := NewGrant(GrantInput{Principal: who, Domains: domains, Apps: []string{c.Action.App}, Policy: p})
-	d := g.Decide(who, c.Action)
-	return d, d.Effect == c.Expect
-}
-
-// CaseError is a case that a policy does not meet.
-type CaseError struct {
-	Case Case
-	Got  Decision
-}
-
-func (e *CaseError) Error() string {
-	return strings.TrimRight(fmt.Sprintf("case %q expects %s, and it is %s %s", e.Case.Name, e.Case.Expect, e.Got.Effect, e.Got.Rule), " ")
-}
-
-// Unmet gives the first of the policy's cases that it does not meet as a *CaseError, or nil.
-func (p Policy) Unmet(domains []string) error {
-	for _, c := range p.Cases {
-		if d, met := c.Met(p, domains); !met {
-			return &CaseError{c, d}
-		}
-	}
-	return nil
-}
-
-// WithHouse is a policy file with one rule of the house switched, and all else as it was, comments too.
-func WithHouse(text, rule string, e Effect) (string, error) {
-	if _, err := Parse([]byte(text)); err != nil {
-		return "", err
-	}
-	var doc yaml.Node
-	if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
-		return "", yamlError(err)
-	}
-	if len(doc.Content) == 0 { // nothing but comments
-		doc = yaml.Node{Kind: yaml.DocumentNode, HeadComment: doc.HeadComment, Content: []*yaml.Node{{Kind: yaml.MappingNode}}}
-	}
-	if doc.Content[0].Kind != yaml.MappingNode { // "null"
-		doc.Content[0] = &yaml.Node{Kind: yaml.MappingNode}
-	}
-	house := member(doc.Content[0], "house")
-	if house.Kind != yaml.MappingNode {
-		*house = yaml.Node{Kind: yaml.MappingNode}
-	}
-	*member(house, rule) = yaml.Node{Kind: yaml.ScalarNode, Value: e.String()}
-	var b strings.Builder
-	out := yaml.NewEncoder(&b)
-	out.SetIndent(2)
-	if err := errors.Join(out.Encode(&doc), out.Close()); err != nil {
-		return "", fmt.Errorf("writing a policy: %w", err)
-	}
-	if _, err := Parse([]byte(b.String())); err != nil {
-		return "", err
-	}
-	return b.String(), nil
-}
-
-// member gives the value of a key, which is made if it is not there.
-func member(m *yaml.Node, key string) *yaml.Node {
-	for i := 0; i+1 < len(m.Content); i += 2 {
-		if m.Content[i].Value == key {
-			return m.Content[i+1]
-		}
-	}
-	value := &yaml.Node{}
-	m.Content = append(m.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: key}, value)
-	return value
-}
 
 // Parse reads a policy file: YAML with the keys version, house, rules, vetoes, limits and cases; docs/policy.md has all of
 // them. Unknown keys, rules and effects are errors. Every error is a *FileError.
@@ -246,11 +166,8 @@ func (p *placed[T]) UnmarshalYAML(n *yaml.Node) error {
 // strict decodes a node with its unknown keys refused: the library forgets that below an Unmarshaler.
 func strict(n *yaml.Node, into any) error {
 	known := map[string]bool{}
-	switch into.(type) {
-	case *ruleFile:
-		known = map[string]bool{"id": true, "effect": true, "apps": true, "tools": true, "actions": true, "when": true, "told": true, "reason": true}
-	case *caseFile:
-		known = map[string]bool{"name": true, "role": true, "tool": true, "app": true, "action": true, "args": true, "taint": true, "said": true, "at": true, "expect": true}
+	for f := range reflect.TypeOf(into).Elem().Fields() {
+		known[f.Tag.Get("yaml")] = true
 	}
 	if n.Kind != yaml.MappingNode {
 		return &yaml.TypeError{Errors: []string{fmt.Sprintf("line %d: keys and values are expected here", n.Line)}}
