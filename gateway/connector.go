@@ -67,6 +67,19 @@ type Call struct {
 	Args   json.RawMessage // validated against the tool's InputSchema, exactly as decided upon
 	// Account is the provider's account id the call was frozen with; empty means: the caller's usable account of the app.
 	Account string
+	// Progress hands on how far the call is, for the caller's own progress token; nil when nobody wants to know. It never
+	// blocks and may be called from any goroutine until Call returns.
+	Progress func(Progress)
+	// Cancelled is closed when the caller takes the call back; nil when it cannot. A read's context ends as well. A write's
+	// does not: its connector hands the cancellation on, and still reports what came of it.
+	Cancelled <-chan struct{}
+}
+
+// Progress is how far a call is, as MCP says it.
+type Progress struct {
+	Done    float64 // grows with every report
+	Total   float64 // 0: unknown
+	Message string  // untrusted; may be empty
 }
 
 // Result is what came of a call, for the model and for the person. Text and Structured say the same, since a client may
