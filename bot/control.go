@@ -103,14 +103,15 @@ func (b *Bot) handle(ctx context.Context, u store.Update) error {
 	case wantTooLong:
 		return b.tell(ctx, s, store.FateRefused, "too_long", "message.too_long", nil)
 	case wantCommand:
-		return b.command(ctx, s, e.Name, e.Rest)
+		return b.command(ctx, s, e)
 	}
 	// Words of somebody who was a stranger when they came and is none any more: they were not queued, so say it.
 	return b.tell(ctx, s, store.FateRefused, "was_stranger", "generic", nil)
 }
 
 // command carries out a command of a member.
-func (b *Bot) command(ctx context.Context, s asker, name, rest string) error {
+func (b *Bot) command(ctx context.Context, s asker, e event) error {
+	name, rest := e.Name, e.Rest
 	switch name {
 	case "start":
 		return b.start(ctx, s, rest)
@@ -129,7 +130,7 @@ func (b *Bot) command(ctx context.Context, s asker, name, rest string) error {
 	case "why":
 		return b.why(ctx, s)
 	case "policy":
-		return b.policy(ctx, s, rest)
+		return b.policy(ctx, s, rest, e.File)
 	}
 	return b.tell(ctx, s, store.FateRefused, "unknown_command", "command.unknown", nil)
 }

@@ -57,6 +57,12 @@ type message struct {
 	Rich      json.RawMessage `json:"rich_message,omitempty"`
 }
 
+// document is a file as Telegram names it.
+type document struct {
+	ID   string `json:"file_id"`
+	Size int64  `json:"file_size"` // bytes; may be missing
+}
+
 type tap struct {
 	ID      string      `json:"id"`
 	From    models.User `json:"from"`
@@ -92,6 +98,7 @@ type event struct {
 	Name  string // of the command, lower case, without slash and bot name
 	Rest  string // what follows the command
 	Tap   *tap
+	File  *document // sent with the command as its caption
 	Album string
 	Files bool // a message with words whose files we cannot open
 }
@@ -169,6 +176,12 @@ func (e event) message(u update, me string) event {
 		}
 		e.Name, e.Rest = name, rest
 		return e.control(wantCommand)
+	}
+	if name, _, to, ok := command(m.Caption); ok && name == "policy" && (to == "" || strings.EqualFold(to, me)) {
+		if json.Unmarshal(m.Document, &e.File) == nil && e.File != nil {
+			e.Name = name
+			return e.control(wantCommand)
+		}
 	}
 	if strings.TrimSpace(text) == "" {
 		if m.hasFile() {

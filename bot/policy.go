@@ -11,11 +11,12 @@ import (
 	"pilder/store"
 )
 
-// The policy in the chat: an admin reads the rules, gives a rule of the house another effect by buttons, or writes a whole
-// file behind /policy. Each button names the version that was shown, so that nobody overwrites what they have not seen.
+// The policy in the chat: an admin reads the rules, sees what they would do, gives a rule of the house another effect by
+// buttons, or sends a whole file, behind /policy or as a document with that caption. Each button names the version that was
+// shown, so that nobody overwrites what they have not seen.
 
-// policy shows the rules, or what would change with the file that was written behind the command.
-func (b *Bot) policy(ctx context.Context, s asker, file string) error {
+// policy shows the rules, what would change with the file that came with the command, or what would happen to one call.
+func (b *Bot) policy(ctx context.Context, s asker, file string, sent *document) error {
 	switch {
 	case s.m.Role != policy.RoleAdmin:
 		return b.tell(ctx, s, store.FateRefused, "not_admin", "policy.not_admin", nil)
@@ -26,11 +27,20 @@ func (b *Bot) policy(ctx context.Context, s asker, file string) error {
 	if err != nil {
 		return err
 	}
+	p, broken := policy.Parse([]byte(now.Text))
+	if asked, ok := asksPreview(file); ok && broken == nil {
+		return b.previewCall(ctx, s, p, asked)
+	}
+	if sent != nil {
+		if file, err = b.policyFile(ctx, *sent); err != nil {
+			b.cfg.Log.Warn().Str("event", "policy.file_unread").Err(err).Send()
+			return b.tell(ctx, s, store.FateFailed, "policy_file", "policy.file", nil)
+		}
+	}
 	if file != "" {
 		return b.proposePolicy(ctx, s, now, file)
 	}
-	p, err := policy.Parse([]byte(now.Text))
-	if err != nil { // set by a pilder that knew more
+	if broken != nil { // set by a pilder that knew more
 		return b.tell(ctx, s, store.FateFailed, "policy_unreadable", "policy.unreadable", nil)
 	}
 	d := b.notice(s, "policy.rules", map[string]string{"lines": b.policyLines(s.lang, p), "version": strconv.Itoa(now.Version)})
@@ -38,6 +48,7 @@ func (b *Bot) policy(ctx context.Context, s asker, file string) error {
 		d.Buttons = append(d.Buttons, []store.Button{{Label: "button.policy_rule", Args: map[string]string{"rule": b.word(s.lang, "rule."+r.ID)},
 			Action: store.ButtonPolicyRule, Ref: fmt.Sprint(now.Version, " ", r.ID)}})
 	}
+	d.Buttons = append(d.Buttons, []store.Button{{Label: "button.policy_preview", Action: store.ButtonPolicyPreview, Ref: fmt.Sprint(now.Version, " ")}})
 	return b.store.Settle(ctx, s.ref, store.FateDone, "policy", d)
 }
 
@@ -76,7 +87,12 @@ func (b *Bot) proposePolicy(ctx context.Context, s asker, now store.PolicyVersio
 	if err != nil {
 		return b.tell(ctx, s, store.FateRefused, "policy_wrong", "policy.wrong", map[string]string{"problems": clip(err.Error(), 1500)})
 	}
-	d := b.notice(s, "policy.proposed", map[string]string{"lines": b.policyLines(s.lang, p)})
+	before, broken := policy.Parse([]byte(now.Text))
+	changes := ""
+	if broken == nil {
+		changes = b.changedPreview(s, before, p)
+	}
+	d := b.notice(s, "policy.proposed", map[string]string{"lines": b.policyLines(s.lang, p) + changes})
 	d.Buttons = [][]store.Button{{{Label: "button.policy_set", Action: store.ButtonPolicySet, Ref: fmt.Sprint(now.Version, "\n", file)}}}
 	return b.store.Settle(ctx, s.ref, store.FateDone, "policy_proposed", d)
 }
@@ -108,6 +124,9 @@ func (b *Bot) pressedPolicy(ctx context.Context, s asker, t *tap, button store.P
 	now, err := b.store.Policy(ctx, s.m.Company.ID)
 	if err != nil {
 		return err
+	}
+	if button.Action == store.ButtonPolicyPreview {
+		return b.pressedPreview(ctx, s, t, now)
 	}
 	text, done := what, b.notice(s, "policy.done", nil)
 	if button.Action == store.ButtonPolicyEffect {

@@ -36,7 +36,7 @@ func TestAnAdminSwitchesARuleOfTheHouseByButtons(t *testing.T) {
 			t.Errorf("shown: %s", shown.Text)
 		}
 		rules := []string{"Enviar un correo", "Enviar un correo fuera de la empresa", "Cambiar la agenda cuando avisa a otras personas", "Borrar o sobrescribir algo",
-			"Usar enlaces o direcciones que la persona no escribió", "Hacer algo que no se conoce del todo"}
+			"Usar enlaces o direcciones que la persona no escribió", "Hacer algo que no se conoce del todo", "¿Qué pasaría si…?"}
 		if diff := cmp.Diff(rules, labels(shown)); diff != "" {
 			t.Error(diff)
 		}
@@ -103,5 +103,65 @@ func TestOnlyAnAdminInPrivateSeesAndChangesTheRules(t *testing.T) {
 	}
 	if p, err := w.store.Policy(t.Context(), w.company.ID); err != nil || p != (store.PolicyVersion{}) {
 		t.Errorf("set: %+v, %v", p, err)
+	}
+}
+
+func TestAPolicyMayComeAsADocument(t *testing.T) {
+	w := alone(t)
+	w.live()
+	w.start()
+	w.sim.Send(carla, telegram.Upload{Name: "rules.yaml", Caption: "/policy", Content: []byte("\uFEFFhouse:\n  mail.outside: deny\n")})
+	shown := w.reads(carla, "las reglas quedarían así")
+	if !strings.Contains(shown.Text, "Con esto cambiaría:\n• Enviar un correo fuera de la empresa: lo aprueba otra persona → no se hace") {
+		t.Errorf("shown: %s", shown.Text)
+	}
+	w.tap(carla, shown, 0)
+	w.reads(carla, "Las reglas nuevas valen")
+	if p, err := w.store.Policy(t.Context(), w.company.ID); err != nil || p.Text != "house:\n  mail.outside: deny\n" {
+		t.Errorf("in force: %+v, %v", p, err)
+	}
+	for name, file := range map[string]telegram.Upload{
+		"too large as it is":   {Content: []byte(strings.Repeat("# rules\n", 9000))},
+		"too large as it says": {Content: []byte("house: {}\n"), Size: 1 << 30},
+		"no text":              {Content: []byte("house:\x00\xff")},
+	} {
+		file.Name, file.Caption = "rules.yaml", "/policy"
+		t.Log(name)
+		w.readsAfter(carla, w.sim.Send(carla, file), "No pude leer ese archivo")
+	}
+	w.sim.Send(bruno, telegram.Upload{Name: "rules.yaml", Caption: "/policy", Content: []byte("house: {}\n")})
+	w.reads(bruno, "for your company's administrators")
+}
+
+func TestAnAdminSeesWhatWouldHappenBeforeItDoes(t *testing.T) {
+	w := alone(t)
+	w.live()
+	w.start()
+	w.sim.Say(carla, "/policy")
+	shown := w.reads(carla, "Estas son las reglas")
+	w.tap(carla, shown, len(shown.Buttons)-1)
+	preview := w.reads(carla, "Si hoy alguien de tu equipo pidiera esto")
+	for _, line := range []string{
+		"• Enviar un correo fuera de la empresa: lo aprueba otra persona",
+		"• Leer su agenda: se hace sin preguntar",
+		"• Crear una reunión propia: se hace sin preguntar",
+		"• Crear una reunión con invitados: lo confirma quien lo pide",
+		"• Borrar una reunión: lo confirma quien lo pide",
+	} {
+		if !strings.Contains(preview.Text, line) {
+			t.Errorf("%q is not in: %s", line, preview.Text)
+		}
+	}
+	for asked, answer := range map[string]string{
+		`/policy si correo_enviar {"para": ["juan@otra.com"], "asunto": "x", "cuerpo": "y"}`: "lo aprueba otra persona",
+		`/policy if google_calendar-list-events`:                                             "se hace sin preguntar",
+		`/policy if some-tool {“a”: 1}`:                                                      "lo confirma quien lo pide",
+		`/policy if gmail-send-email {}`:                                                     "no se hace",
+		`/policy if correo_enviar {"para"`:                                                   "Escríbelo así: /policy si correo_enviar",
+	} {
+		w.readsAfter(carla, w.sim.Say(carla, asked), answer)
+	}
+	if p, err := w.store.Policy(t.Context(), w.company.ID); err != nil || p.Version != 0 {
+		t.Errorf("a preview has set %+v, %v", p, err)
 	}
 }

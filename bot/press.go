@@ -39,7 +39,7 @@ func (b *Bot) press(ctx context.Context, s asker, t *tap) error {
 		return nil
 	case store.ButtonAcceptInvite:
 		return b.accept(ctx, s, t, button)
-	case store.ButtonPolicyRule, store.ButtonPolicyEffect, store.ButtonPolicySet:
+	case store.ButtonPolicyRule, store.ButtonPolicyEffect, store.ButtonPolicySet, store.ButtonPolicyPreview:
 		return b.pressedPolicy(ctx, s, t, button)
 	}
 	if err := b.store.Settle(ctx, s.ref, store.FateBroken, "button_unknown"); err != nil {

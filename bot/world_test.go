@@ -232,9 +232,15 @@ func echo(_ context.Context, r store.Run) string {
 // reads waits until somebody reads a message of the bot that holds the text.
 func (w *world) reads(person int64, text string) telegram.Message {
 	w.t.Helper()
+	return w.readsAfter(person, 0, text)
+}
+
+// readsAfter is reads of what comes after a message.
+func (w *world) readsAfter(person, after int64, text string) telegram.Message {
+	w.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	m, err := w.sim.WaitMessage(ctx, person, func(m telegram.Message) bool { return m.Bot && strings.Contains(m.Text, text) })
+	m, err := w.sim.WaitMessage(ctx, person, func(m telegram.Message) bool { return m.Bot && m.ID > after && strings.Contains(m.Text, text) })
 	if err != nil {
 		w.t.Fatalf("%d never reads %q; their chat: %q\n%s", person, text, w.seen(person), w.log)
 	}

@@ -64,6 +64,8 @@ const (
 	ButtonPolicyRule   ButtonAction = "policy_rule"
 	ButtonPolicyEffect ButtonAction = "policy_effect"
 	ButtonPolicySet    ButtonAction = "policy_set"
+	// ButtonPolicyPreview only shows what today's rules would do; its Ref is the version like that of the others.
+	ButtonPolicyPreview ButtonAction = "policy_preview"
 )
 
 // PressedButton is what a token stands for.
