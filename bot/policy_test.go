@@ -36,11 +36,12 @@ func TestAnAdminSwitchesARuleOfTheHouseByButtons(t *testing.T) {
 			t.Errorf("shown: %s", shown.Text)
 		}
 		rules := []string{"Enviar un correo", "Enviar un correo fuera de la empresa", "Cambiar la agenda cuando avisa a otras personas", "Borrar o sobrescribir algo",
-			"Usar enlaces o direcciones que la persona no escribió", "Hacer algo que no se conoce del todo", "¿Qué pasaría si…?"}
+			"Usar enlaces o direcciones que la persona no escribió", "Poner a la vista de otros un texto que la persona no escribió",
+			"Llevar a otro servicio un texto que la persona no escribió", "Hacer algo que no se conoce del todo", "¿Qué pasaría si…?"}
 		if diff := cmp.Diff(rules, labels(shown)); diff != "" {
 			t.Error(diff)
 		}
-		w.tap(carla, shown, 5)
+		w.tap(carla, shown, 7)
 		unknown := w.reads(carla, "Hacer algo que no se conoce del todo: ¿qué debe pasar?")
 		if diff := cmp.Diff([]string{"lo confirma quien lo pide", "lo aprueba otra persona", "no se hace"}, labels(unknown)); diff != "" {
 			t.Errorf("what nobody knows is never let through: %s", diff)

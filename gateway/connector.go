@@ -34,7 +34,7 @@ type Caller struct {
 // HouseApp stands in Tool.App for the house's own tools. Policy knows them by having no app.
 const HouseApp = "pilder"
 
-// Tool is one tool as a caller sees it. Every field but Uses and AlwaysLoad must be set; CheckTool says what is missing,
+// Tool is one tool as a caller sees it. Every field but Uses, AlwaysLoad and Elsewhere must be set; CheckTool says what is missing,
 // and a tool that lacks anything is not listed.
 type Tool struct {
 	Name         string // ^[A-Za-z0-9_-]{1,64}$
@@ -49,6 +49,7 @@ type Tool struct {
 	OutputSchema json.RawMessage
 	Annotations  Annotations
 	AlwaysLoad   bool // _meta["anthropic/alwaysLoad"]: schema known from the start, not found through tool search
+	Elsewhere    bool // a server of somebody else performs it: its arguments leave the house even when it only reads
 }
 
 // Annotations are MCP's hints, all said aloud: a missing hint is read as its worst.

@@ -281,12 +281,12 @@ func TestListing(t *testing.T) {
 }
 
 func TestAGrantIsTheSameBytes(t *testing.T) {
-	want := `{"version":"house/2","company":"c1","membership":"m1","role":"member",` +
+	want := `{"version":"house/3","company":"c1","membership":"m1","role":"member",` +
 		`"domains":["empresa.com","xn--and-6ma2c.example"],"apps":["gmail","google_calendar","notion"],` +
 		`"vetoes":["gmail-send-email","google_calendar-add-attendees-to-event","google_calendar-respond-to-event"],` +
 		`"sole_admin":false,"limits":{"calls":200,"writes":50,"asked":10},"rules":[{"id":"mail.send","effect":"confirm"},` +
 		`{"id":"mail.outside","effect":"hold"},{"id":"event.notifies","effect":"confirm"},` +
-		`{"id":"call.destructive","effect":"confirm"},{"id":"taint.unnamed","effect":"confirm"},{"id":"call.unknown","effect":"confirm"}],"own":[]}`
+		`{"id":"call.destructive","effect":"confirm"},{"id":"taint.unnamed","effect":"confirm"},{"id":"taint.shared","effect":"confirm"},{"id":"taint.elsewhere","effect":"confirm"},{"id":"call.unknown","effect":"confirm"}],"own":[]}`
 	got, err := json.Marshal(grantFor(policy.RoleMember, true))
 	if err != nil {
 		t.Fatal(err)

@@ -86,6 +86,8 @@ type Action struct {
 	At    time.Time
 	Taint []string // where the conversation has taken in other people's words from: slugs of apps, "web"
 	Said  string   // the person's own words in this turn
+	// Elsewhere tells that a server of somebody else performs it: its arguments leave the house even when it only reads.
+	Elsewhere bool
 }
 
 // Hints are what a tool says of itself, as MCP's annotations do.

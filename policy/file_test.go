@@ -79,7 +79,7 @@ func TestABadPolicyIsRefusedWithItsLine(t *testing.T) {
 	for text, want := range map[string]string{
 		"versoin: 1":                                 "line 1: field versoin not found in type the file",
 		"version: 2":                                 `line 1: version "2" is not 1`,
-		"house:\n  mail.sent: allow":                 `line 2: the house has no rule "mail.sent"; it has mail.send, mail.outside, event.notifies, call.destructive, taint.unnamed, call.unknown`,
+		"house:\n  mail.sent: allow":                 `line 2: the house has no rule "mail.sent"; it has mail.send, mail.outside, event.notifies, call.destructive, taint.unnamed, taint.shared, taint.elsewhere, call.unknown`,
 		"house: [mail.send]":                         "line 1: house wants rules of the house with their effects, mail.send: confirm",
 		"house:\n  mail.send: maybe":                 `line 2: effect "maybe" is none of deny, hold, confirm, allow`,
 		"house:\n  call.unknown: allow":              "line 2: call.unknown can only be made stricter than confirm",
@@ -121,9 +121,14 @@ func TestABadPolicyIsRefusedWithItsLine(t *testing.T) {
 	}
 }
 
-// withRule is the grant of a member whose company has one rule more.
+// withRule is the grant of a member whose company has one rule more, and none over what others see.
 func withRule(o policy.Own) policy.Grant {
 	g := grantFor(policy.RoleMember, false)
+	for i, r := range g.Rules {
+		if r.ID == "taint.shared" {
+			g.Rules[i].Effect = policy.Allow
+		}
+	}
 	o.ID, o.Effect = "own", policy.Deny
 	g.Own = []policy.Own{o}
 	return g
@@ -275,7 +280,7 @@ func TestInATaintedTurnWhatThePersonDidNotNameIsConfirmed(t *testing.T) {
 		{"what cannot be read", `[`, true},
 	} {
 		t.Run(tt.claim, func(t *testing.T) {
-			a := policy.Action{Tool: "notion-create-page", App: "notion", Class: policy.ClassWrite, Scope: policy.ScopeAppsWrite,
+			a := policy.Action{Tool: "gmail-create-draft", App: "gmail", Class: policy.ClassWrite, Scope: policy.ScopeAppsWrite,
 				Args: []byte(tt.args), Taint: []string{"gmail"}, Said: said}
 			want := policy.Decision{Effect: policy.Allow}
 			if tt.want {
@@ -292,6 +297,53 @@ func TestInATaintedTurnWhatThePersonDidNotNameIsConfirmed(t *testing.T) {
 			a.Taint, a.Class = []string{"gmail"}, policy.ClassRead
 			if d := g.Decide(person(policy.RoleMember), a); d.Effect != policy.Allow {
 				t.Errorf("a read: %+v", d)
+			}
+		})
+	}
+}
+
+func TestInATaintedTurnWordsOfOthersAreShownToNobodyUnseen(t *testing.T) {
+	const said = "Anotá en Notion: comprar leche, y poné la reunión en el calendario Equipo"
+	act := func(tool, app string, class policy.Class, args string) policy.Action {
+		return policy.Action{Tool: tool, App: app, Class: class, Scope: policy.ScopeAppsWrite, Args: []byte(args), Taint: []string{"gmail"}, Said: said}
+	}
+	at := func(elsewhere policy.Action, from string) policy.Action {
+		elsewhere.Elsewhere, elsewhere.Taint = true, []string{from}
+		return elsewhere
+	}
+	const page = "1f0a2b3c-4d5e-6f70-8192-a3b4c5d6e7f8"
+	for _, tt := range []struct {
+		claim string
+		policy.Action
+		rule string
+	}{
+		{"a note with words of somebody else", act("notion-create-page", "notion", policy.ClassWrite, `{"title":"la clave es 1234"}`), "taint.shared"},
+		{"a note with the person's words", act("notion-create-page", "notion", policy.ClassWrite, `{"parent":"`+page+`","title":" Comprar  LECHE"}`), ""},
+		{"a note whose table has words of somebody else", act("notion-create-page", "notion", policy.ClassWrite, `{"more_fields":{"la clave es 1234":1}}`), "taint.shared"},
+		{"a meeting in one's own calendar", act("google_calendar-create-event", "google_calendar", policy.ClassWrite, `{"summary":"la clave","sendUpdates":"none"}`), ""},
+		{"the same by its name", act("google_calendar-create-event", "google_calendar", policy.ClassWrite, `{"calendarId":"primary","summary":"la clave","sendUpdates":"none"}`), ""},
+		{"a meeting in another calendar", act("google_calendar-create-event", "google_calendar", policy.ClassWrite, `{"calendarId":"c_1","summary":"la clave","sendUpdates":"none"}`), "taint.shared"},
+		{"a meeting that everybody may see", act("google_calendar-create-event", "google_calendar", policy.ClassWrite, `{"visibility":"public","summary":"la clave","sendUpdates":"none"}`), "taint.shared"},
+		{"a calendar that is no text", act("google_calendar-create-event", "google_calendar", policy.ClassWrite, `{"calendarId":["c_1"],"summary":"la clave","sendUpdates":"none"}`), "taint.shared"},
+		{"a draft in one's own mailbox", act("gmail-create-draft", "gmail", policy.ClassWrite, `{"body":"la clave es 1234"}`), ""},
+		{"a search in one's own notes", act("notion-search", "notion", policy.ClassRead, `{"title":"la clave es 1234"}`), ""},
+		{"a search at somebody else's server", at(act("issues-search", "notion", policy.ClassRead, `{"q":"la clave es 1234"}`), "gmail"), "taint.elsewhere"},
+		{"the person's words at somebody else's server", at(act("issues-search", "notion", policy.ClassRead, `{"q":"leche"}`), "gmail"), ""},
+		{"what that server said, back to it", at(act("issues-get", "notion", policy.ClassRead, `{"id":"PIL-7"}`), "notion"), ""},
+		{"what cannot be read, elsewhere", at(act("issues-get", "notion", policy.ClassRead, `[`), "gmail"), "taint.elsewhere"},
+	} {
+		t.Run(tt.claim, func(t *testing.T) {
+			g := grantFor(policy.RoleMember, false)
+			want := policy.Decision{Effect: policy.Allow}
+			if tt.rule != "" {
+				want = policy.Decision{Effect: policy.Confirm, Rule: tt.rule}
+			}
+			if diff := cmp.Diff(want, g.Decide(person(policy.RoleMember), tt.Action)); diff != "" {
+				t.Error(diff)
+			}
+			tt.Action.Taint = nil
+			if d := g.Decide(person(policy.RoleMember), tt.Action); d.Effect != policy.Allow {
+				t.Errorf("without taint: %+v", d)
 			}
 		})
 	}

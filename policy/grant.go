@@ -7,7 +7,7 @@ import (
 )
 
 // Version names the house rules below. It changes whenever a rule's condition, effect or sentence does.
-const Version = "house/2"
+const Version = "house/3"
 
 // Grant is the policy frozen for one run: what was true of the person and the company when the run was made. Its JSON is
 // stable (same input, same bytes), so two grants are equal when their JSON is. The zero value allows nothing.

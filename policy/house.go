@@ -85,6 +85,22 @@ func House() []Rule {
 			Undone: notDone,
 		},
 		{
+			ID: "taint.shared", Effect: Confirm,
+			Applies: func(_ Grant, a Action) bool {
+				return len(a.Taint) > 0 && a.Class != ClassRead && othersSee(a) && unsaid(a)
+			},
+			Reason: Text{"otras personas verían un texto que no escribiste y que puede venir de otra parte",
+				"others would see a text that you did not write and that may come from elsewhere"},
+			Undone: notDone,
+		},
+		{
+			ID: "taint.elsewhere", Effect: Confirm,
+			Applies: func(_ Grant, a Action) bool { return a.Elsewhere && tainted(a, a.App) && unsaid(a) },
+			Reason: Text{"llevaría a otro servicio un texto que no escribiste y que puede venir de otra parte",
+				"it would take a text that you did not write, and that may come from elsewhere, to another service"},
+			Undone: notDone,
+		},
+		{
 			ID: "call.unknown", Effect: Confirm,
 			Applies: func(_ Grant, a Action) bool {
 				return a.Class != ClassRead && a.Class != ClassWrite && a.Class != ClassDestructive

@@ -74,24 +74,24 @@ func TestAnOperatorChecksTestsAndSetsAPolicy(t *testing.T) {
 		want  ran
 	}{
 		{"", []string{"policy", "check", file}, ran{exitOK, "1 rules, 1 rules of the house changed, 0 vetoes, 2 cases\n", ""}},
-		{"", []string{"policy", "check", bad}, ran{1, "", bad + `:2: the house has no rule "mail.sent"; it has mail.send, mail.outside, event.notifies, call.destructive, taint.unnamed, call.unknown` +
+		{"", []string{"policy", "check", bad}, ran{1, "", bad + `:2: the house has no rule "mail.sent"; it has mail.send, mail.outside, event.notifies, call.destructive, taint.unnamed, taint.shared, taint.elsewhere, call.unknown` +
 			"\n" + bad + ": limits must not be negative\npilder: " + bad + " is no policy\n"}},
 		{"", []string{"policy", "test", file, "--domain", "acme.example"}, ran{exitOK, "ok    a note at night waits: hold notes.night\nok    a mail to a colleague goes: allow \n", ""}},
 		{unmet, []string{"policy", "test", "-"}, ran{1, "ok    a note at night waits: hold notes.night\nFAIL  a mail to a colleague goes: hold mail.outside\n", "pilder: 1 of 2 cases are not met\n"}},
 		{"", []string{"policy", "show", "Acme"}, ran{exitOK, "", "pilder: this company has the house's rules alone\n"}},
 		{unmet, []string{"policy", "set", "Acme", "-"}, ran{1, "", "pilder: case \"a mail to a colleague goes\" expects deny, and it is allow\n"}},
-		{"", append(explain, "2026-12-01T21:00:00Z"), ran{exitOK, "allow    policy house/2\n  mail.send                does not apply\n  mail.outside             does not apply\n" +
-			"  event.notifies           does not apply\n  call.destructive         does not apply\n  taint.unnamed            does not apply\n  call.unknown             does not apply\n", ""}},
+		{"", append(explain, "2026-12-01T21:00:00Z"), ran{exitOK, "allow    policy house/3\n  mail.send                does not apply\n  mail.outside             does not apply\n" +
+			"  event.notifies           does not apply\n  call.destructive         does not apply\n  taint.unnamed            does not apply\n  taint.shared             does not apply\n  taint.elsewhere          does not apply\n  call.unknown             does not apply\n", ""}},
 		{"", []string{"policy", "set", "Acme", file}, ran{exitOK, "version 1\n", ""}},
 		{"", []string{"policy", "show", "Acme"}, ran{exitOK, nightPolicy, ""}},
-		{"", append(explain, "2026-12-01T21:00:00Z"), ran{exitOK, "hold  notes.night  policy house/2+1\nWaiting for approval: it is night. It was not done.\n" +
+		{"", append(explain, "2026-12-01T21:00:00Z"), ran{exitOK, "hold  notes.night  policy house/3+1\nWaiting for approval: it is night. It was not done.\n" +
 			"  mail.send                does not apply\n  mail.outside             does not apply\n  event.notifies           does not apply\n" +
-			"  call.destructive         does not apply\n  taint.unnamed            does not apply\n  call.unknown             does not apply\n  notes.night              hold\n", ""}},
-		{"", append(explain, "2026-12-01T12:00:00Z", "--json"), ran{exitOK, `{"effect":"allow","policy":"house/2+1","voices":[{"rule":"mail.send","effect":"allow","applies":false},` +
+			"  call.destructive         does not apply\n  taint.unnamed            does not apply\n  taint.shared             does not apply\n  taint.elsewhere          does not apply\n  call.unknown             does not apply\n  notes.night              hold\n", ""}},
+		{"", append(explain, "2026-12-01T12:00:00Z", "--json"), ran{exitOK, `{"effect":"allow","policy":"house/3+1","voices":[{"rule":"mail.send","effect":"allow","applies":false},` +
 			`{"rule":"mail.outside","effect":"hold","applies":false},{"rule":"event.notifies","effect":"confirm","applies":false},` +
-			`{"rule":"call.destructive","effect":"confirm","applies":false},{"rule":"taint.unnamed","effect":"confirm","applies":false},{"rule":"call.unknown","effect":"confirm","applies":false},` +
+			`{"rule":"call.destructive","effect":"confirm","applies":false},{"rule":"taint.unnamed","effect":"confirm","applies":false},{"rule":"taint.shared","effect":"confirm","applies":false},{"rule":"taint.elsewhere","effect":"confirm","applies":false},{"rule":"call.unknown","effect":"confirm","applies":false},` +
 			`{"rule":"notes.night","effect":"hold","applies":false}]}` + "\n", ""}},
-		{"", []string{"policy", "explain", "Acme", string(m.ID), "gmail-find-email"}, ran{exitOK, "deny  app.not_connected  policy house/2+1\n" +
+		{"", []string{"policy", "explain", "Acme", string(m.ID), "gmail-find-email"}, ran{exitOK, "deny  app.not_connected  policy house/3+1\n" +
 			"Not allowed: that app is not connected. It was not done.\n  app.not_connected        deny\n", ""}},
 		{"", []string{"policy", "set", "Nobody", file}, ran{1, "", "pilder: no company \"Nobody\"; `pilder company list` shows them\n"}},
 	} {
