@@ -36,6 +36,15 @@ faults: .setup-test ## play every public failure of the agent's CLI, and 200 mix
 escape: .setup-test ## let a hostile agent try to get out of its sandbox (T1 to T48), and print the table
 	@rm -f out/escape.txt; deploy/test.sh ./e2e/escape; status=$$?; cat out/escape.txt; exit $$status
 
+traitor: .setup-test ## let an agent that obeys an injected mail, event, note and file try to get something out; prints the table
+	@rm -f out/traitor.txt; deploy/test.sh -run '^TestATraitor' ./cmd/pilder; status=$$?; cat out/traitor.txt; exit $$status
+
+cases: .setup-test ## run the public failure cases of docs/cases.md by their numbers, and print the table
+	@deploy/cases.sh
+
+conformance: .setup-test ## run the official MCP conformance suite, both revisions, against a run's door
+	@set -o pipefail; CGO_ENABLED=1 go test -race -count=1 -v -run '^TestConformance' ./gateway | grep -E '^ *(---|ok|FAIL|conformance_test)'
+
 check: ## what CI checks before the tests: formatting, vet, staticcheck, go.mod in order
 	@deploy/setup.sh build
 	@out=$$(gofmt -l $$(git ls-files '*.go' 2>/dev/null || find . -name '*.go')); if [ -n "$$out" ]; then echo "gofmt these: $$out"; exit 1; fi
@@ -54,4 +63,4 @@ clean: ## remove what was built, keep the downloaded CLI
 .setup-test: $(BIN)
 	@deploy/setup.sh test
 
-.PHONY: help run demo build test e2e bench faults escape check vuln clean .setup-run .setup-test
+.PHONY: help run demo build test e2e bench faults escape traitor cases conformance check vuln clean .setup-run .setup-test

@@ -233,10 +233,10 @@ type world struct {
 	store     store.Config
 }
 
-func newWorld(t *testing.T, database string) *world {
+func newWorld(t *testing.T, database string, scripts ...anthropic.Script) *world {
 	w := &world{t: t, data: t.TempDir(), store: store.Config{URL: storetest.Fresh(t, database), Key: storetest.Key()}, gates: map[string]*gate{}, urls: map[string]string{}}
 	w.telegram = telegram.New(telegram.Config{People: demoChatPeople()})
-	w.anthropic = anthropic.New(anthropic.Config{})
+	w.anthropic = anthropic.New(anthropic.Config{Scripts: scripts})
 	w.pipedream = pipedream.New(pipedream.Config{PublicURL: func() string { return w.urls["pipedream"] }})
 	for name, h := range map[string]http.Handler{"telegram": w.telegram.Handler(), "anthropic": w.anthropic.Handler(), "pipedream": w.pipedream.Handler()} {
 		w.gates[name] = &gate{next: h}
