@@ -11,8 +11,8 @@ import (
 	"github.com/go-telegram/bot/models"
 )
 
-// link gives words a target. Only web addresses become links; of others the words stay. Words that name one place while
-// the link leads to another are shown with the true one.
+// link gives words a target. Only web addresses become links; of others the words stay. What a link leads to is said beside
+// it, since an agent may have been talked into it: the host, or the whole address where the words name another place.
 func link(words rich, target string) rich {
 	target, ok := webAddress(target)
 	if !ok {
@@ -33,7 +33,11 @@ func link(words rich, target string) rich {
 		words.write(" (" + target + ")")
 		return words
 	}
-	return words.as(models.MessageEntity{Type: models.MessageEntityTypeTextLink, URL: target})
+	words = words.as(models.MessageEntity{Type: models.MessageEntityTypeTextLink, URL: target})
+	if !strings.Contains(strings.ToLower(label), host(target)) {
+		words.write(" (" + host(target) + ")")
+	}
+	return words
 }
 
 var hostShape = regexp.MustCompile(`^[\p{L}\p{N}]([\p{L}\p{N}_-]*[\p{L}\p{N}])?(\.[\p{L}\p{N}]([\p{L}\p{N}_-]*[\p{L}\p{N}])?)+$`)
