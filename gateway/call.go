@@ -19,12 +19,25 @@ const (
 	whyLimit        = "limit"
 )
 
+// codeRunOver is the result's code when its run had ended, or was not begun, by the time of the call.
+const codeRunOver = "run_over"
+
+func overResult(lang string) Result { return failure(codeRunOver, "never", lang, store.OutcomeRefused) }
+
+// wish is what an agent asks for.
+type wish struct {
+	tool     string
+	args     json.RawMessage // empty: none
+	progress func(Progress)  // nil: the caller wants none
+}
+
 // call is the one way from an agent's wish to an effect: find the tool, check the arguments, decide, commit the call, act,
 // commit what came of it, answer. Every wish leaves a row, the refused ones too.
 //
 // The caller may go away at any moment. A read is then given up; a write that was begun is finished and recorded, because
 // an effect nobody knows about is worse than a late one.
-func (g *Gateway) call(ctx context.Context, a *access, name string, args json.RawMessage) Result {
+func (g *Gateway) call(ctx context.Context, a *access, w wish) Result {
+	name, args := w.tool, w.args
 	if len(args) == 0 || string(args) == "null" {
 		args = json.RawMessage(`{}`)
 	}
@@ -58,6 +71,9 @@ func (g *Gateway) call(ctx context.Context, a *access, name string, args json.Ra
 
 	account := a.account(tool.Tool)
 	if decision.Effect == policy.Confirm || decision.Effect == policy.Hold {
+		if alive, err := g.alive(ctx, a.run); err == nil && !alive { // a connector is not asked for the sake of a dead run
+			return overResult(a.lang())
+		}
 		if problem := g.obstacle(ctx, tool, Call{Caller: a.caller, Tool: tool.Name, Args: args, Account: account}); problem != nil {
 			return g.refuse(ctx, a, tool.Tool, args, problem.Code, *problem)
 		}
@@ -65,7 +81,7 @@ func (g *Gateway) call(ctx context.Context, a *access, name string, args json.Ra
 	begun, err := g.begin(ctx, a, tool.Tool, args, decision, account, "")
 	switch {
 	case errors.Is(err, store.ErrRunOver):
-		return failure("run_over", "never", a.lang(), store.OutcomeRefused)
+		return overResult(a.lang())
 	case err != nil:
 		return g.broken(a, tool.Tool, err)
 	case begun.Repeat:
@@ -74,7 +90,7 @@ func (g *Gateway) call(ctx context.Context, a *access, name string, args json.Ra
 
 	switch decision.Effect {
 	case policy.Allow:
-		c := Call{ID: begun.ID, Caller: a.caller, Tool: tool.Name, Args: args, Account: account}
+		c := Call{ID: begun.ID, Caller: a.caller, Tool: tool.Name, Args: args, Account: account, Progress: w.progress, Cancelled: ctx.Done()}
 		return g.act(ctx, a, tool, c)
 	case policy.Confirm, policy.Hold:
 		g.cfg.Log.Info().Str("event", "approval.asked").Str("call", string(begun.ID)).Str("run", string(a.run.ID)).
@@ -107,7 +123,7 @@ func (g *Gateway) refuse(ctx context.Context, a *access, t Tool, args json.RawMe
 	_, err := g.begin(ctx, a, t, args, policy.Decision{Effect: policy.Deny}, "", why)
 	switch {
 	case errors.Is(err, store.ErrRunOver):
-		return failure("run_over", "never", a.lang(), store.OutcomeRefused)
+		return overResult(a.lang())
 	case err != nil:
 		return g.broken(a, t, err)
 	}

@@ -2,13 +2,13 @@ package gateway
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	stdlog "log"
 	"net"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,15 +19,9 @@ import (
 )
 
 const (
-	maxDoorBody = 4 << 20
-	// modernRevision is the first MCP revision without MCP sessions. A request whose header names it or a later one goes to
-	// the stateless handler, every other to the stateful one (tried with conformance 0.2.0-alpha.12: both pass whole).
-	modernRevision = "2026-07-28"
-	// doorSessions is how long an abandoned MCP session of the old era stays; the SDK's default is for ever.
-	doorSessions = 10 * time.Minute
 	// maxInstructions is what Claude Code surely shows, in bytes.
 	maxInstructions = 2048
-	accountsEvery   = 5 * time.Second
+	watchEvery      = 5 * time.Second
 )
 
 // door serves one run its tools, on the listener inside its sandbox.
@@ -38,9 +32,13 @@ type door struct {
 	access atomic.Pointer[access]
 	ledger *ledger
 	halt   chan struct{}
+	modern string // what results of the modern era end with
 
+	good     atomic.Pointer[goodToken]
+	sessions sessions
+	flights  flights
 	requests Gate // HTTP requests
-	calls    Gate // tool calls: in the old era they outlive their request
+	calls    Gate // tool calls
 }
 
 // ServeRun serves the MCP door of one run until ctx ends, and returns when nothing of it is left: the listener closed,
@@ -50,15 +48,19 @@ type door struct {
 // the run lives. The door serves /mcp and nothing else, no OAuth metadata above all: a CLI that sees some beside a fixed
 // bearer begins a login.
 func (g *Gateway) ServeRun(ctx context.Context, run store.Run, l net.Listener) error {
-	d := &door{g: g, run: run, ledger: newLedger(), halt: make(chan struct{})}
+	base, drop := context.WithCancel(context.WithoutCancel(ctx))
+	defer drop()
+	d := &door{
+		g: g, run: run, ledger: newLedger(), halt: make(chan struct{}),
+		sessions: sessions{max: g.cfg.MaxSessions, idle: g.cfg.SessionIdle, now: g.cfg.Now, all: map[string]*session{}},
+		flights:  flights{all: map[flightKey][]*flight{}},
+	}
 	d.access.Store(g.accessFor(ctx, run, run.Accounts, d.ledger, d.halt))
 	d.server = d.newServer()
 	if err := d.offer(nil); err != nil {
 		return fmt.Errorf("serving door of run %s: %w", run.ID, err)
 	}
 
-	base, drop := context.WithCancel(context.WithoutCancel(ctx))
-	defer drop()
 	srv := &http.Server{
 		Handler:           d.handler(),
 		BaseContext:       func(net.Listener) context.Context { return base },
@@ -68,9 +70,9 @@ func (g *Gateway) ServeRun(ctx context.Context, run store.Run, l net.Listener) e
 		ErrorLog:          stdlog.New(g.cfg.Log.With().Str("event", "http.failed").Logger(), "", 0),
 		// No write timeout: it would cut the event streams.
 	}
-	watching, unwatch := context.WithCancel(base)
-	var watch sync.WaitGroup
-	watch.Go(func() { d.watchAccounts(watching) })
+	look, unwatch := context.WithCancel(base)
+	var watching sync.WaitGroup
+	watching.Go(func() { d.watch(look) })
 	failed := make(chan error, 1)
 	go func() { failed <- srv.Serve(l) }()
 
@@ -80,7 +82,7 @@ func (g *Gateway) ServeRun(ctx context.Context, run store.Run, l net.Listener) e
 	case err = <-failed:
 	}
 	unwatch()
-	watch.Wait()
+	watching.Wait()
 	d.close(srv, drop)
 	if err == nil {
 		err = <-failed
@@ -97,7 +99,8 @@ func (d *door) close(srv *http.Server, drop context.CancelFunc) {
 	d.requests.Close()
 	d.calls.Close()
 	grace := time.AfterFunc(d.g.cfg.Grace, func() { close(d.halt) })
-	drop() // ends the streams, and with them the reads of the new era
+	drop() // ends the streams, and with d.flights the reads
+	d.flights.close()
 	d.calls.Wait()
 	if grace.Stop() {
 		close(d.halt)
@@ -111,7 +114,11 @@ func (d *door) close(srv *http.Server, drop context.CancelFunc) {
 
 func (d *door) newServer() *mcp.Server {
 	text := cut(d.g.cfg.Instructions(d.instructions()), maxInstructions)
-	server := mcp.NewServer(&mcp.Implementation{Name: "pilder", Title: "Pilder", Version: d.g.cfg.Version}, &mcp.ServerOptions{
+	self := &mcp.Implementation{Name: "pilder", Title: "Pilder", Version: d.g.cfg.Version}
+	about, _ := json.Marshal(map[string]any{mcp.MetaKeyServerInfo: self}) // texts only: cannot fail
+	d.modern = `,"resultType":"complete","_meta":` + string(about)
+	server := mcp.NewServer(self, &mcp.ServerOptions{
+		GetSessionID: d.sessions.begin,
 		Instructions: text,
 		Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{ListChanged: true}},
 		// The SDK's own default is "public". This runs under its lock, so it only fills in.
@@ -155,18 +162,19 @@ func (d *door) offer(before map[string]offer) error {
 	return nil
 }
 
-// unreached stands where the SDK wants a handler: receive answers every call, listed tool or not.
+// unreached stands where the SDK wants a handler: serveCall answers every call, listed tool or not.
 func unreached(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 	return nil, errors.New("call went past the gateway")
 }
 
-// watchAccounts lets an app that is connected or disconnected in mid-run come or go at once.
-func (d *door) watchAccounts(ctx context.Context) {
-	tick := time.NewTicker(accountsEvery)
+// watch lets an app that is connected or disconnected in mid-run come or go at once, and ends idle MCP sessions.
+func (d *door) watch(ctx context.Context) {
+	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
 	for {
 		wake := d.g.store.Wake()
 		d.refresh(ctx)
+		d.sessions.sweep(d.server)
 		select {
 		case <-ctx.Done():
 			return
@@ -187,106 +195,4 @@ func (d *door) refresh(ctx context.Context) {
 	if err := d.offer(old.tools); err != nil {
 		d.g.cfg.Log.Error().Str("event", "tools.failed").Str("run", string(d.run.ID)).Err(err).Send()
 	}
-}
-
-// handler is the door from the outside in: path, Host, Origin, token, and then the handler of the caller's era.
-func (d *door) handler() http.Handler {
-	get := func(*http.Request) *mcp.Server { return d.server } // runs once or twice a request: it only ever looks up
-	modern := mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{
-		Stateless: true, PropagateRequestCancellation: true, DisableLocalhostProtection: true, MaxRequestBodyBytes: maxDoorBody,
-	})
-	legacy := mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{
-		SessionTimeout: doorSessions, DisableLocalhostProtection: true, MaxRequestBodyBytes: maxDoorBody,
-	})
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !d.requests.Enter() {
-			refuseHTTP(w, http.StatusServiceUnavailable, "closing")
-			return
-		}
-		defer d.requests.Leave()
-		switch {
-		case r.URL.Path != "/mcp":
-			refuseHTTP(w, http.StatusNotFound, "not found")
-		case !slices.Contains([]string{"127.0.0.1:7000", "localhost:7000", "localhost"}, r.Host):
-			refuseHTTP(w, http.StatusForbidden, "forbidden")
-		case len(r.Header.Values("Origin")) > 0: // no browser belongs here
-			refuseHTTP(w, http.StatusForbidden, "forbidden")
-		case !d.admits(w, r):
-		case r.Header.Get("Mcp-Protocol-Version") >= modernRevision:
-			cw := &commentWriter{ResponseWriter: w}
-			defer cw.finish()
-			modern.ServeHTTP(cw, r.WithContext(context.WithValue(r.Context(), commentKey{}, cw)))
-		default:
-			// Here a handler's context is that of its session's first request, so nothing may be put into it.
-			legacy.ServeHTTP(w, r)
-		}
-	})
-}
-
-// admits checks the token and the run's life, in that order, and answers 401 itself: a bare one, for there is nothing a
-// run could do to get another token.
-func (d *door) admits(w http.ResponseWriter, r *http.Request) bool {
-	breach := ""
-	header := r.Header.Values("Authorization")
-	token, bearer := "", false
-	if len(header) == 1 {
-		token, bearer = strings.CutPrefix(header[0], "Bearer ")
-	}
-	err := d.g.checkToken(token, d.run)
-	switch {
-	case !bearer:
-		breach = "security.token_missing"
-	case errors.Is(err, errTokenExpired):
-		breach = "security.token_expired"
-	case errors.Is(err, errTokenBefore):
-		// The process's own, of the run before: its client lets go of that a moment later than the door has changed. It opens
-		// nothing, and is no breach.
-		refuseHTTP(w, http.StatusUnauthorized, "unauthorized")
-		return false
-	case errors.Is(err, errTokenForeign):
-		breach = "security.token_foreign"
-	case err != nil:
-		breach = "security.token_invalid"
-	default:
-		alive, err := d.alive(r.Context())
-		if err != nil {
-			d.g.cfg.Log.Error().Str("event", "door.failed").Str("run", string(d.run.ID)).Err(err).Send()
-			refuseHTTP(w, http.StatusServiceUnavailable, "unavailable")
-			return false
-		}
-		if alive {
-			return true
-		}
-		breach = "security.run_over"
-	}
-	d.g.cfg.Log.Warn().Str("event", breach).Str("run", string(d.run.ID)).Str("company", string(d.run.Principal.Company)).
-		Str("person", string(d.run.Principal.Person)).Send()
-	refuseHTTP(w, http.StatusUnauthorized, "unauthorized")
-	return false
-}
-
-// alive tells whether this run, and not a later attempt at its turn, is running; one that was handed in as prepared may also
-// still be that. BeginCall has the last word on calls.
-func (d *door) alive(ctx context.Context) (bool, error) {
-	run, err := d.g.store.LiveRun(ctx, d.run.ID)
-	switch {
-	case err == nil:
-		return run.Fence == d.run.Fence, nil
-	case !errors.Is(err, store.ErrNotFound):
-		return false, err
-	case d.run.State != store.RunPrepared:
-		return false, nil
-	}
-	view, err := d.g.store.RunByID(ctx, d.run.ID)
-	if errors.Is(err, store.ErrNotFound) {
-		return false, nil
-	}
-	return err == nil && view.State == store.RunPrepared, err
-}
-
-func refuseHTTP(w http.ResponseWriter, status int, word string) {
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(status)
-	fmt.Fprintf(w, `{"error":%q}`, word)
 }

@@ -64,6 +64,10 @@ type Config struct {
 	CallTimeout time.Duration
 	// Grace is how long writes under way may still take once their run's door closes. Default 5 s.
 	Grace time.Duration
+	// SessionIdle is how long an abandoned MCP session of the old era stays. Default 10 min.
+	SessionIdle time.Duration
+	// MaxSessions bounds the MCP sessions of the old era at one run's door; beyond it a client is told to come back. Default 64.
+	MaxSessions int
 	// MaxApproved bounds how many approved calls run at once. Default 4.
 	MaxApproved int
 
@@ -132,6 +136,10 @@ func withDefaults(cfg Config) Config {
 	orDefault(&cfg.Heartbeat, 15*time.Second)
 	orDefault(&cfg.CallTimeout, 75*time.Second)
 	orDefault(&cfg.Grace, 5*time.Second)
+	orDefault(&cfg.SessionIdle, 10*time.Minute)
+	if cfg.MaxSessions <= 0 {
+		cfg.MaxSessions = 64
+	}
 	if cfg.MaxApproved <= 0 {
 		cfg.MaxApproved = 4
 	}

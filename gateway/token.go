@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -78,9 +79,9 @@ func (g *Gateway) MintToken(run store.Run) (store.Secret, error) {
 	return store.NewSecret(signed), nil
 }
 
-// checkToken tells whether a text is this very run's own token, still good by the clock. Whether the run still lives is
-// not said in the token.
-func (g *Gateway) checkToken(text string, run store.Run) error {
+// checkToken tells whether a text is this very run's own token, still good by the clock, and until when. Whether the run
+// still lives is not said in the token.
+func (g *Gateway) checkToken(text string, run store.Run) (expires time.Time, err error) {
 	parser := jwt.NewParser(
 		jwt.WithValidMethods([]string{jwt.SigningMethodHS256.Alg()}),
 		jwt.WithIssuer(tokenIssuer),
@@ -90,7 +91,7 @@ func (g *Gateway) checkToken(text string, run store.Run) error {
 		jwt.WithTimeFunc(g.cfg.Now),
 	)
 	var c claims
-	_, err := parser.ParseWithClaims(text, &c, func(t *jwt.Token) (any, error) {
+	_, err = parser.ParseWithClaims(text, &c, func(t *jwt.Token) (any, error) {
 		for _, k := range g.cfg.TokenKeys {
 			if t.Header["kid"] == k.ID {
 				return []byte(k.Secret.Reveal()), nil
@@ -100,22 +101,41 @@ func (g *Gateway) checkToken(text string, run store.Run) error {
 	})
 	switch {
 	case errors.Is(err, jwt.ErrTokenSignatureInvalid), errors.Is(err, jwt.ErrTokenUnverifiable), errors.Is(err, jwt.ErrTokenMalformed):
-		return err
+		return expires, err
 	case errors.Is(err, jwt.ErrTokenExpired):
-		return errTokenExpired
+		return expires, errTokenExpired
 	case err != nil:
-		return err
+		return expires, err
 	}
 	p := run.Principal
 	if c.Company == p.Company && c.Membership == p.Membership && c.Conversation == run.Conversation &&
 		c.Run != run.ID && c.Fence < run.Fence {
-		return errTokenBefore
+		return expires, errTokenBefore
 	}
 	if c.Run != run.ID || c.Fence != run.Fence || c.Company != p.Company || c.Membership != p.Membership ||
 		c.Person != p.Person || !slices.Equal(c.Scopes, p.Scopes) {
-		return errTokenForeign
+		return expires, errTokenForeign
 	}
-	return nil
+	return c.ExpiresAt.Time, nil
+}
+
+// alive tells whether this run, and not a later attempt at its turn, is running; one that was handed in as prepared may also
+// still be that. BeginCall has the last word on calls.
+func (g *Gateway) alive(ctx context.Context, run store.Run) (bool, error) {
+	live, err := g.store.LiveRun(ctx, run.ID)
+	switch {
+	case err == nil:
+		return live.Fence == run.Fence, nil
+	case !errors.Is(err, store.ErrNotFound):
+		return false, err
+	case run.State != store.RunPrepared:
+		return false, nil
+	}
+	view, err := g.store.RunByID(ctx, run.ID)
+	if errors.Is(err, store.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil && view.State == store.RunPrepared, err
 }
 
 func checkKeys(keys []TokenKey) error {

@@ -59,12 +59,8 @@ type BegunCall struct {
 // (made by card for each of them).
 func (s *Store) BeginCall(ctx context.Context, c NewCall, card func(Approval, Approver) Draft) (BegunCall, error) {
 	outcome := c.begins()
-	in := s.quietTx
-	if outcome == OutcomeHeld {
-		in = s.tx // cards wait to be sent
-	}
 	var begun BegunCall
-	err := in(ctx, func(tx *sql.Tx) error {
+	err := s.sharedTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		begun = BegunCall{ID: CallID(newID(prefixCall)), Outcome: outcome}
 		run, err := s.callingRun(ctx, tx, c.Run)
 		if err != nil {
@@ -90,6 +86,9 @@ func (s *Store) BeginCall(ctx context.Context, c NewCall, card func(Approval, Ap
 	})
 	if err != nil {
 		return BegunCall{}, fmt.Errorf("beginning a call of run %s: %w", c.Run.ID, err)
+	}
+	if outcome == OutcomeHeld {
+		s.wake.broadcast() // cards wait to be sent
 	}
 	return begun, nil
 }
@@ -211,7 +210,7 @@ func (s *Store) firstCall(ctx context.Context, tx *sql.Tx, run callingRun, c New
 // run: an effect that happened is recorded whatever became of its run. The first outcome stands; another one that comes
 // later is audited only.
 func (s *Store) EndCall(ctx context.Context, company CompanyID, id CallID, outcome Outcome, code string, result json.RawMessage) error {
-	err := s.quietTx(ctx, func(tx *sql.Tx) error {
+	err := s.sharedTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		_, err := s.endCall(ctx, tx, company, id, OutcomeOpen, endedCall{outcome, code}, result)
 		return err
 	})

@@ -51,6 +51,7 @@ type Store struct {
 	seal  sealer
 	log   zerolog.Logger
 	wake  *bell
+	group group // with SQLite
 	guest bool
 
 	clock    func() time.Time

@@ -30,9 +30,14 @@ func (s *Store) tx(ctx context.Context, f func(tx *sql.Tx) error) error {
 
 // quietTx is tx for what concerns nobody who waits: beats, leases, the sender's own marks.
 func (s *Store) quietTx(ctx context.Context, f func(tx *sql.Tx) error) error {
+	return retried(ctx, func() error { return s.tryTx(ctx, f) })
+}
+
+// retried begins a transaction again that lost against another one.
+func retried(ctx context.Context, try func() error) error {
 	var err error
 	for i := range tries {
-		if err = s.tryTx(ctx, f); err == nil || !isContention(err) {
+		if err = try(); err == nil || !isContention(err) {
 			return err
 		}
 		select {
