@@ -117,7 +117,13 @@ func (c *Connector) accountFor(ctx context.Context, call gateway.Call, o *offer)
 	id := call.Account
 	if id == "" && c.cfg.Account != nil {
 		var err error
-		if id, err = c.cfg.Account(ctx, call.Caller, o.app.Slug); err != nil {
+		id, err = c.cfg.Account(ctx, call.Caller, o.app.Slug)
+		switch {
+		case errors.Is(err, gateway.ErrChooseAccount):
+			return "", problem(codeChooseAccount)
+		case errors.Is(err, gateway.ErrReconnect):
+			return "", problem(codeReconnect)
+		case err != nil:
 			t := problem(codeGatewayProblem)
 			t.operator = "looking up the account in use"
 			return "", t

@@ -45,7 +45,8 @@ type Config struct {
 	// Apps holds one YAML file per app: the house table of offered actions. Required.
 	Apps fs.FS
 
-	// Account names the account in use of a caller for an app when a call names none: its provider id, or "" for none.
+	// Account names the account in use of a caller for an app when a call names none: its provider id, or "" for none;
+	// gateway.ErrChooseAccount and gateway.ErrReconnect where there is one only in name.
 	// Nil: the caller's only usable account at the provider.
 	Account func(ctx context.Context, c gateway.Caller, app string) (string, error)
 
