@@ -119,7 +119,7 @@ func TestG14_AnAccountThatFailsAsksToBeConnectedAgainAndItsToolsStay(t *testing.
 
 		_, again := w.at(t)
 		listed := need(again.ListTools(t.Context(), nil))(t)
-		if len(listed.Tools) != 6 {
+		if len(listed.Tools) != 4 {
 			t.Errorf("%d tools", len(listed.Tools))
 		}
 		before := len(w.app.performed())
