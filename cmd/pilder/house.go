@@ -101,7 +101,7 @@ func (h *house) buildGateway(context.Context) error {
 	}
 	if h.cfg.PipedreamProject != "" {
 		pd := pipedreamConfig(h.cfg)
-		pd.Log, pd.Account = h.log, h.account
+		pd.Log, pd.Account, pd.Store = h.log, h.account, h.store
 		if h.apps, err = pipedream.New(pd); err != nil {
 			return err
 		}
@@ -305,7 +305,7 @@ func (h *house) stages() [][]func(context.Context) error {
 	if h.role("gateway") {
 		doors = append(doors, h.gateway.ServeApproved)
 		if h.apps != nil {
-			doors = append(doors, h.gateway.WatchConnections, h.gateway.WatchAccounts, h.warm)
+			doors = append(doors, h.gateway.WatchConnections, h.gateway.WatchAccounts, h.warm, h.apps.WatchDefinitions)
 		}
 		if h.options.public != nil {
 			doors = append(doors, func(ctx context.Context) error { return h.gateway.ServePublic(ctx, h.options.public) })

@@ -50,6 +50,12 @@ type Config struct {
 	// Nil: the caller's only usable account at the provider.
 	Account func(ctx context.Context, c gateway.Caller, app string) (string, error)
 
+	// Store keeps the definitions as they were accepted, and what the registry says otherwise. Nil: they are fetched anew by
+	// each process, and a change shows only within one.
+	Store *store.Store
+	// RefreshEvery is how often the registry is looked at for changes, give or take a fifth. Default 6 h.
+	RefreshEvery time.Duration
+
 	// AccountTTL is how long a looked-up account is believed. Default and most 60 s.
 	AccountTTL time.Duration
 	// ReadTimeout bounds one request that changes nothing. Default 30 s.
@@ -123,6 +129,7 @@ func withDefaults(cfg Config) Config {
 		}
 	}
 	def(&cfg.AccountTTL, time.Minute, time.Minute)
+	def(&cfg.RefreshEvery, 6*time.Hour, 0)
 	def(&cfg.ReadTimeout, 30*time.Second, 0)
 	def(&cfg.RunTimeout, 60*time.Second, 0)
 	def(&cfg.MaxWait, 10*time.Second, 0)
@@ -138,9 +145,12 @@ func withDefaults(cfg Config) Config {
 // Apps gives the apps of the house table in the order in which they are offered.
 func (c *Connector) Apps() []App { return slices.Clone(c.apps) }
 
-// Warm fetches every pinned definition that is not there yet, so that no listing has to. What cannot be had is logged,
-// left out of the lists and tried again later; the error is the first of them.
+// Warm loads every pinned definition that is kept and fetches what is not there yet, so that no listing has to. What cannot
+// be had is logged, left out of the lists and tried again later; the error is the first of them.
 func (c *Connector) Warm(ctx context.Context) error {
+	if err := c.defs.load(ctx, c.table); err != nil {
+		return err
+	}
 	var all []*offer
 	for _, a := range c.apps {
 		all = append(all, c.offersOf(a.Slug)...)
