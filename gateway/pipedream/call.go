@@ -72,13 +72,16 @@ type runAsk struct {
 }
 
 // perform runs a prepared call: once, unless it is a read, which is repeated once when the provider or the app was at
-// fault or busy.
+// fault or busy, or the provider asked for the account it has, which comes before any effect.
 func (c *Connector) perform(ctx context.Context, call gateway.Call, r ready) gateway.Result {
 	body := ask{method: http.MethodPost, path: c.client.inProject("actions", "run"), body: runAsk{
 		ID: r.action.key, Version: r.action.Version, ExternalUser: call.Caller.ExternalUser, Dynamic: r.dynamic,
 		Props: r.action.configured(r.account, r.fields, r.values, c.labelOf(call, r.account, r.action.offer)),
 	}}
 	done, problem := c.run(ctx, r.action.Class, body)
+	if problem != nil && problem.again && ctx.Err() == nil {
+		done, problem = c.run(ctx, r.action.Class, body)
+	}
 	if problem != nil && r.action.Class == policy.ClassRead && ctx.Err() == nil {
 		again := problem.code == codeUnavailable || problem.code == codeBusy && c.client.wait(ctx, problem.after)
 		if again {
