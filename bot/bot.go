@@ -47,8 +47,8 @@ type Config struct {
 	// Connect makes a personal connect link and queues the draft that carries it, settling the update from. Required when
 	// Apps is not empty.
 	Connect func(ctx context.Context, m store.Membership, app string, from store.UpdateRef, chat store.Chat) error
-	// RemoveAccount makes the provider forget an account whose person said that it is not theirs. It is called after
-	// that was committed, in the background, and its error is only logged. Nil: nothing is called.
+	// RemoveAccount makes the provider forget an account whose person said that it is not theirs, or disconnected
+	// it. It is called after that was committed, in the background, and its error is only logged. Nil: nothing is called.
 	RemoveAccount func(ctx context.Context, a store.Account) error
 }
 
@@ -56,6 +56,8 @@ type Config struct {
 type App struct {
 	Slug string // google_calendar
 	Name string // Google Calendar
+	// Category is what a preference between apps is about, "calendar"; the words for it are "category.…" of the texts.
+	Category string
 }
 
 // ErrToken is returned by New for a token that Telegram cannot have issued.

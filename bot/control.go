@@ -123,6 +123,12 @@ func (b *Bot) command(ctx context.Context, s asker, e event) error {
 		return b.stop(ctx, s)
 	case "connect":
 		return b.connect(ctx, s, rest)
+	case "apps":
+		return b.apps(ctx, s)
+	case "disconnect":
+		return b.disconnect(ctx, s, rest)
+	case "preferences":
+		return b.preferences(ctx, s)
 	case "approvals":
 		return b.approvals(ctx, s)
 	case "approve", "deny":
@@ -215,17 +221,32 @@ func (b *Bot) connect(ctx context.Context, s asker, app string) error {
 	if app == "" {
 		return b.store.Settle(ctx, s.ref, store.FateDone, "connect_choice", b.offer(s, "connect.choose"))
 	}
-	for _, a := range b.cfg.Apps {
-		if strings.EqualFold(a.Slug, app) || strings.EqualFold(a.Name, app) || strings.EqualFold(strings.ReplaceAll(a.Name, " ", "_"), app) {
-			return b.link(ctx, s, a.Slug)
-		}
+	if a, ok := b.appNamed(app); ok {
+		return b.link(ctx, s, a.Slug)
 	}
 	return b.store.Settle(ctx, s.ref, store.FateDone, "connect_unknown", b.offer(s, "connect.unknown"))
 }
 
-// link has the link made; whoever makes it settles the update.
+// appNamed finds an app by its slug or by its name as people write it.
+func (b *Bot) appNamed(typed string) (App, bool) {
+	for _, a := range b.cfg.Apps {
+		if strings.EqualFold(a.Slug, typed) || strings.EqualFold(a.Name, typed) || strings.EqualFold(strings.ReplaceAll(a.Name, " ", "_"), typed) {
+			return a, true
+		}
+	}
+	return App{}, false
+}
+
+// link has the link made, in the person's private chat: in a group anybody could follow it. Whoever makes it settles the
+// update.
 func (b *Bot) link(ctx context.Context, s asker, app string) error {
-	err := b.cfg.Connect(ctx, s.m, app, s.ref, s.chat)
+	if len(b.cfg.Apps) == 0 {
+		return b.tell(ctx, s, store.FateRefused, "no_apps", "connect.none", nil)
+	}
+	err := b.cfg.Connect(ctx, s.m, app, s.ref, privateChat(s.m))
+	if err == nil && !s.chat.Private {
+		return b.store.Say(ctx, b.notice(s, "told.privately", nil))
+	}
 	if err == nil || errors.Is(err, store.ErrSettled) || ctx.Err() != nil {
 		return err
 	}

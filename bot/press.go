@@ -32,11 +32,17 @@ func (b *Bot) press(ctx context.Context, s asker, t *tap) error {
 	case store.ButtonConfirmAccount, store.ButtonRejectAccount:
 		return b.pressedAccount(ctx, s, t, store.AccountID(button.Ref.Reveal()), button.Action == store.ButtonConfirmAccount)
 	case store.ButtonConnect:
-		if err := b.link(ctx, s, button.Ref.Reveal()); err != nil {
+		if err := b.connect(ctx, s, button.Ref.Reveal()); err != nil {
 			return err
 		}
 		b.answerTap(ctx, s, t, "", false)
 		return nil
+	case store.ButtonUseAccount:
+		return b.pressedUse(ctx, s, t, store.AccountID(button.Ref.Reveal()))
+	case store.ButtonRemoveAccount:
+		return b.pressedRemove(ctx, s, t, store.AccountID(button.Ref.Reveal()))
+	case store.ButtonPreference:
+		return b.pressedPreference(ctx, s, t, button.Ref.Reveal())
 	case store.ButtonAcceptInvite:
 		return b.accept(ctx, s, t, button)
 	case store.ButtonPolicyRule, store.ButtonPolicyEffect, store.ButtonPolicySet, store.ButtonPolicyPreview:
@@ -181,42 +187,22 @@ func (b *Bot) pressedAccount(ctx context.Context, s asker, t *tap, id store.Acco
 	if mine {
 		key = "account.confirmed"
 	}
-	a, remove, err := b.store.ConfirmAccount(ctx, s.ref, id, s.from.Telegram, mine, b.notice(s, key, nil))
-	refusal, reason := "", ""
-	switch {
-	case err == nil:
-		if mine {
-			b.cfg.Log.Info().Str("event", "account.connected").Str("account", string(a.ID)).Str("app", a.App).
-				Str("company", string(a.Company)).Str("person", string(s.m.Person.ID)).Send()
-		}
-		if remove && b.cfg.RemoveAccount != nil {
-			notRemoved := func(err error) {
-				b.cfg.Log.Error().Str("event", "account.not_removed").Str("account", string(a.ID)).Err(err).Send()
-			}
-			if !b.aside(context.WithoutCancel(ctx), time.Minute, func(ctx context.Context) {
-				if err := b.cfg.RemoveAccount(ctx, a); err != nil {
-					notRemoved(err)
-				}
-			}) {
-				notRemoved(errors.New("too much is under way"))
-			}
-		}
-		b.answerTap(ctx, s, t, "", true)
-		return nil
-	case errors.Is(err, store.ErrNotYours):
-		refusal, reason = "approval.not_yours", "not_yours"
-		b.cfg.Log.Warn().Str("event", "security.not_yours").Send()
-	case errors.Is(err, store.ErrDecided):
-		refusal, reason = "account.decided", "decided_before"
-	case errors.Is(err, store.ErrNotFound):
-		refusal, reason = "button.gone", "account_gone"
-	default:
-		return err
+	resumed := Resumed(func(slug, lang string) string { return b.appName(b.langOr(lang), slug) })
+	a, remove, err := b.store.ConfirmAccount(ctx, s.ref, id, s.from.Telegram, mine, resumed, b.notice(s, key, nil))
+	if err != nil {
+		return b.refusedAccount(ctx, s, t, err)
 	}
-	if err := b.store.Settle(ctx, s.ref, store.FateRefused, reason); err != nil {
-		return err
+	if remove {
+		b.removeAtProvider(ctx, a)
 	}
-	b.answerTap(ctx, s, t, refusal, reason != "not_yours")
+	if mine {
+		b.cfg.Log.Info().Str("event", "account.connected").Str("account", string(a.ID)).Str("app", a.App).
+			Str("company", string(a.Company)).Str("person", string(s.m.Person.ID)).Send()
+		if err := b.askPreference(ctx, s.m, a.App); err != nil { // asked with the next app, and in /preferences
+			b.cfg.Log.Error().Str("event", "preference.not_asked").Str("app", a.App).Err(err).Send()
+		}
+	}
+	b.answerTap(ctx, s, t, "", true)
 	return nil
 }
 

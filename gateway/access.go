@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"slices"
+	"strings"
 	"sync"
 
 	"pilder/policy"
@@ -76,30 +77,38 @@ func (g *Gateway) accessFor(ctx context.Context, run store.Run, accounts []store
 	return a
 }
 
-// lang is the language of everything said to the run's person.
-func (a *access) lang() string { return a.caller.Lang }
-
-// account is the provider's id of the account a tool acts with: of several of an app the newest, as its person connected it
-// last; empty when there is none. A call is frozen with it, so that an approval cannot end in another account than the one
-// it was asked for.
-func (a *access) account(t Tool) string {
-	app := t.Uses
-	if app == "" {
-		app = t.App
-	}
-	var newest store.Account
-	for _, acc := range a.accounts {
-		if acc.App == app && acc.State == store.AccountActive && !acc.Created.Before(newest.Created) {
-			newest = acc
+// empty says why no tool of any connected app is there, if there is none; empty without such apps. An agent that is not told
+// takes an empty list for a working one.
+func (a *access) empty() string {
+	barred := false
+	for _, o := range a.tools {
+		if o.App != HouseApp || o.Uses != "" {
+			return ""
 		}
 	}
-	return newest.Provider
+	for name := range a.barred {
+		barred = barred || strings.Contains(name, "-")
+	}
+	switch {
+	case len(a.caller.Apps) == 0 && len(a.tools) > 0:
+		return ""
+	case a.partial:
+		return text("empty_partial", a.lang())
+	case barred || len(a.tools) == 0 && len(a.barred) > 0:
+		return text("empty_barred", a.lang())
+	case len(a.caller.Apps) == 0:
+		return text("empty_apps", a.lang())
+	}
+	return text("empty_partial", a.lang())
 }
+
+// lang is the language of everything said to the run's person.
+func (a *access) lang() string { return a.caller.Lang }
 
 func appsOf(accounts []store.Account) []string {
 	apps := []string{}
 	for _, a := range accounts {
-		if a.State == store.AccountActive {
+		if a.State == store.AccountActive || a.State == store.AccountBroken { // tools do not vanish with an account's health
 			apps = append(apps, a.App)
 		}
 	}

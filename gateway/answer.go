@@ -39,6 +39,12 @@ func texts() map[string]policy.Text {
 		"failed":          {ES: "No se pudo hacer.", EN: "It could not be done."},
 		"membership_gone": {ES: "Esta persona ya no está en la empresa. No se hizo.", EN: "This person is no longer in the company. It was not done."},
 		"waits_still":     {ES: "Sigue pendiente. No se hizo todavía.", EN: "It is still waiting. It was not done yet."},
+		"empty_partial":   {ES: "Ahora mismo no hay herramientas de sus apps: no se pudo leer cuáles son. Dile que pruebe más tarde.", EN: "There are no tools of their apps right now: they could not be read. Tell them to try later."},
+		"empty_barred":    {ES: "No hay herramientas de apps porque las reglas de su empresa no las permiten. Dile que hable con quien la administra.", EN: "There are no tools of apps because the rules of their company allow none. Tell them to talk to whoever runs it."},
+		"empty_apps":      {ES: "No hay ninguna herramienta: no hay apps conectadas ni ninguna que ofrecer.", EN: "There is no tool at all: no app is connected and none is on offer."},
+		"not_connected":   {ES: "Esta persona no tiene {app} conectada. Ofrécele conectarla con conectar_app; cuando lo haga, su pedido sigue solo. No se hizo nada.", EN: "This person has not connected {app}. Offer to connect it with conectar_app; once they do, their request goes on by itself. Nothing was done."},
+		"choose_account":  {ES: "Esta persona tiene varias cuentas de {app} y ninguna elegida. Se lo preguntamos en su chat privado; dile que elija ahí. No se hizo nada.", EN: "This person has several accounts of {app} and none is chosen. They were asked in their private chat; tell them to choose there. Nothing was done."},
+		"reconnect":       {ES: "{app} pide que esta persona vuelva a conectar su cuenta. Tiene el botón en su chat privado; cuando lo haga, su pedido sigue solo. No se hizo nada.", EN: "{app} wants this person to connect their account again. The button is in their private chat; once they do, their request goes on by itself. Nothing was done."},
 		"under_way":       {ES: "Eso mismo ya está en marcha. No se repite.", EN: "The very same thing is already under way. It is not repeated."},
 	}
 }

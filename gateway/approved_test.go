@@ -44,13 +44,13 @@ func TestWhatWasApprovedActsInTheAccountItWasShownWith(t *testing.T) {
 	same(t, []string{`correo_enviar {"para":["fuera@otra.com"]} apn_mail`}, w.app.performed())
 }
 
-func TestOfTwoAccountsTheNewestActsAlsoWhenAnotherComesBeforeTheApproval(t *testing.T) {
+func TestOfTwoAccountsTheChosenOneActsAlsoWhenAnotherIsChosenBeforeTheApproval(t *testing.T) {
 	w := onSQLite(t)
 	w.clock.Advance(time.Minute)
 	w.connect(t, "gmail", "apn_second_mail")
+	w.choose(t, "apn_second_mail")
 	run := w.approve(t)
-	w.clock.Advance(time.Minute)
-	w.connect(t, "gmail", "apn_third_mail")
+	w.choose(t, "apn_mail")
 	same(t, store.OutcomeDone, w.carriedOut(t, run).Outcome)
 	same(t, []string{`correo_enviar {"para":["fuera@otra.com"]} apn_second_mail`}, w.app.performed())
 }

@@ -42,6 +42,10 @@ func (g *Gateway) call(ctx context.Context, a *access, w wish) Result {
 		args = json.RawMessage(`{}`)
 	}
 	tool, listed := a.tools[name]
+	if app, ok := g.lacking(a, name); !listed && ok {
+		g.Await(ctx, a.caller, app)
+		return g.refuse(ctx, a, a.unlisted(name), args, whyUnknownTool, g.wants("not_connected", app, a.lang()))
+	}
 	if !listed {
 		return g.refuse(ctx, a, a.unlisted(name), args, whyUnknownTool, failure("unknown_tool", "never", a.lang(), store.OutcomeRefused))
 	}
@@ -69,12 +73,18 @@ func (g *Gateway) call(ctx context.Context, a *access, w wish) Result {
 		defer done()
 	}
 
-	account := a.account(tool.Tool)
+	acc, err := a.account(tool.Tool)
+	if err != nil && decision.Effect != policy.Deny {
+		answer := g.unready(ctx, a, usesOf(tool.Tool), acc, err)
+		return g.refuse(ctx, a, tool.Tool, args, answer.Code, answer)
+	}
+	account := acc.Provider
 	if decision.Effect == policy.Confirm || decision.Effect == policy.Hold {
 		if alive, err := g.alive(ctx, a.run); err == nil && !alive { // a connector is not asked for the sake of a dead run
 			return overResult(a.lang())
 		}
 		if problem := g.obstacle(ctx, tool, Call{Caller: a.caller, Tool: tool.Name, Args: args, Account: account}); problem != nil {
+			g.learn(ctx, a, acc, *problem)
 			return g.refuse(ctx, a, tool.Tool, args, problem.Code, *problem)
 		}
 	}
@@ -91,11 +101,11 @@ func (g *Gateway) call(ctx context.Context, a *access, w wish) Result {
 	switch decision.Effect {
 	case policy.Allow:
 		c := Call{ID: begun.ID, Caller: a.caller, Tool: tool.Name, Args: args, Account: account, Progress: w.progress, Cancelled: ctx.Done()}
-		return g.act(ctx, a, tool, c)
+		return g.act(ctx, a, tool, acc, c)
 	case policy.Confirm, policy.Hold:
 		g.cfg.Log.Info().Str("event", "approval.asked").Str("call", string(begun.ID)).Str("run", string(a.run.ID)).
 			Str("kind", decision.Effect.String()).Send()
-		return again(store.BegunCall{Outcome: store.OutcomeHeld, Approval: begun.Approval}, decision, a)
+		return a.naming(acc, again(store.BegunCall{Outcome: store.OutcomeHeld, Approval: begun.Approval}, decision, a))
 	default:
 		return denied(a.grant.Sentence(decision, a.lang()))
 	}
@@ -147,10 +157,11 @@ func (g *Gateway) begin(ctx context.Context, a *access, t Tool, args json.RawMes
 }
 
 // act performs an allowed call and commits what came of it before the agent hears of it.
-func (g *Gateway) act(ctx context.Context, a *access, t offer, c Call) Result {
+func (g *Gateway) act(ctx context.Context, a *access, t offer, acc store.Account, c Call) Result {
 	began := time.Now()           // the monotonic clock: how long, not when
 	a.ledger.taint(appOf(t.Tool)) // before the agent can have read a word of it
-	result := g.perform(ctx, t, c, a.halt)
+	result := a.naming(acc, g.perform(ctx, t, c, a.halt))
+	g.learn(ctx, a, acc, result)
 	err := g.store.EndCall(context.WithoutCancel(ctx), a.run.Principal.Company, c.ID, result.Outcome, result.Code, keep(result))
 	if err != nil {
 		g.cfg.Log.Error().Str("event", "call.unrecorded").Str("call", string(c.ID)).Str("run", string(a.run.ID)).

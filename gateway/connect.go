@@ -43,6 +43,8 @@ type ProviderAccount struct {
 	ID     string
 	Name   string // untrusted
 	Usable bool   // healthy, not dead, of the asked external user and environment
+	// OurFault says that it is unusable through the provider's own fault: nothing a person could mend by connecting again.
+	OurFault bool
 }
 
 // LinkCard is what Config.LinkCard needs to word a connect link.
@@ -137,10 +139,10 @@ func (g *Gateway) depart(ctx context.Context, secret store.Secret, link store.Li
 }
 
 // returnURL is where the provider sends the browser back to. It carries a state that means something to nobody but says
-// which language to speak: the link's secret itself stays with the person.
+// which language to speak and which link it was: the link's secret itself stays with the person.
 func (g *Gateway) returnURL(end string, secret store.Secret, link store.Link) string {
 	hash := secret.Hash()
-	return g.public.JoinPath("connect", end, langOf(link.Membership)+"-"+hex.EncodeToString(hash[:16])).String()
+	return g.public.JoinPath("connect", end, langOf(link.Membership)+"-"+hex.EncodeToString(hash[:])).String()
 }
 
 // lookSoon asks WatchConnections to look at once.
@@ -185,7 +187,8 @@ func (g *Gateway) lookOnce(ctx context.Context) error {
 	return failed
 }
 
-// offerNew offers the first usable account that was not there when its person set off.
+// offerNew offers the usable accounts that were not there when its person set off, each by itself, and mends those that
+// were there and broken.
 func (g *Gateway) offerNew(ctx context.Context, l store.OpenedLink) error {
 	ctx, cancel := context.WithTimeout(ctx, providerPatience)
 	defer cancel()
@@ -193,17 +196,26 @@ func (g *Gateway) offerNew(ctx context.Context, l store.OpenedLink) error {
 	if err != nil {
 		return fmt.Errorf("listing accounts: %w", err)
 	}
+	if err := g.mendKnown(ctx, l, accounts); err != nil {
+		return err
+	}
 	for _, a := range accounts {
 		if !a.Usable || slices.Contains(l.Before, a.ID) {
 			continue
 		}
-		card := func(acc store.Account) store.Draft { return g.cfg.AccountCard(acc, l.Link) }
-		if err := g.store.OfferAccount(ctx, l.ID, a.ID, a.Name, card); err != nil {
+		offered := false
+		card := func(acc store.Account) store.Draft { offered = true; return g.cfg.AccountCard(acc, l.Link) }
+		err := g.store.OfferAccount(ctx, l.ID, a.ID, a.Name, card)
+		switch {
+		case errors.Is(err, store.ErrNotFound): // more than one link may bring
+			g.cfg.Log.Warn().Str("event", "security.accounts_of_link").Str("app", l.Link.App).Send()
+			return nil
+		case err != nil:
 			return fmt.Errorf("offering account: %w", err)
+		case offered:
+			g.cfg.Log.Info().Str("event", "account.offered").Str("company", string(l.Link.Membership.Company.ID)).
+				Str("person", string(l.Link.Membership.Person.ID)).Str("app", l.Link.App).Send()
 		}
-		g.cfg.Log.Info().Str("event", "account.offered").Str("company", string(l.Link.Membership.Company.ID)).
-			Str("person", string(l.Link.Membership.Person.ID)).Str("app", l.Link.App).Send()
-		return nil
 	}
 	return nil
 }

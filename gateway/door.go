@@ -138,6 +138,11 @@ func (d *door) instructions() Instructions {
 			in.Offered = append(in.Offered, app)
 		}
 	}
+	in.Preferences, in.Empty = d.run.Preferences, a.empty()
+	if in.Empty != "" {
+		d.g.cfg.Log.Warn().Str("event", "tools.none").Str("run", string(d.run.ID)).Str("company", string(d.run.Principal.Company)).
+			Str("person", string(d.run.Principal.Person)).Int("apps", len(a.caller.Apps)).Int("barred", len(a.barred)).Bool("partial", a.partial).Send()
+	}
 	return in
 }
 

@@ -52,6 +52,48 @@ func TestARunSeesWhatItsPersonMayUseInBothEras(t *testing.T) {
 	}
 }
 
+// wire keeps the bodies that a client reads.
+type wire struct {
+	through
+	read *strings.Builder
+}
+
+func (w wire) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := w.through.RoundTrip(r)
+	if err == nil {
+		resp.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.TeeReader(resp.Body, w.read), resp.Body}
+	}
+	return resp, err
+}
+
+// TestG44_EveryToolSaysItsHintsAloud: a host that finds a hint missing shows no tool at all, so each is on the wire.
+func TestG44_EveryToolSaysItsHintsAloud(t *testing.T) {
+	w := onSQLite(t)
+	run, _ := w.run(t)
+	addr, _ := w.door(t, run)
+	token := need(w.g.MintToken(run))(t).Reveal()
+	for era, revision := range eras() {
+		read := &strings.Builder{}
+		client := mcp.NewClient(&mcp.Implementation{Name: "agent", Version: "1"}, nil)
+		transport := &mcp.StreamableClientTransport{Endpoint: gateway.DoorURL, MaxRetries: -1, DisableStandaloneSSE: true,
+			HTTPClient: &http.Client{Transport: wire{through{addr, "Bearer " + token}, read}}}
+		session := need(client.Connect(t.Context(), transport, &mcp.ClientSessionOptions{ProtocolVersion: revision}))(t)
+		listed := need(session.ListTools(t.Context(), nil))(t)
+		if err := session.Close(); err != nil {
+			t.Error(err)
+		}
+		for _, hint := range []string{"readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"} {
+			said := strings.Count(read.String(), `"`+hint+`":true`) + strings.Count(read.String(), `"`+hint+`":false`)
+			if said != len(listed.Tools) || said == 0 {
+				t.Errorf("%s: %s is said of %d of %d tools", era, hint, said, len(listed.Tools))
+			}
+		}
+	}
+}
+
 func TestOnlyTheRunsOwnLiveTokenOpensTheDoor(t *testing.T) {
 	w := onSQLite(t)
 	run, end := w.run(t)

@@ -51,6 +51,8 @@ type Config struct {
 	LinkCard func(LinkCard) store.Draft
 	// AccountCard asks a person whether an account that was just bound is theirs. Required with Connect.
 	AccountCard func(store.Account, store.Link) store.Draft
+	// Accounts words what people are told about their accounts. Its zero value tells nothing.
+	Accounts AccountWords
 	// Instructions tells an agent about its person's apps and rules; cut at 2,048 bytes. Default: none.
 	Instructions func(Instructions) string
 	// Taint is where the words of others come from in every conversation, whatever was called: "web" where agents read pages.
@@ -81,6 +83,8 @@ type Config struct {
 type App struct {
 	Slug string // as the provider names it, "google_calendar"
 	Name string // as people know it, "Google Calendar"
+	// Category is what a preference between two apps is about, "calendar"; empty: none is asked for.
+	Category string
 }
 
 // Instructions is what Config.Instructions may tell.
@@ -91,6 +95,10 @@ type Instructions struct {
 	Apps    []App    // connected, in the order of Config.Apps
 	Offered []App    // not connected
 	Rules   []string // the grant's sentences, without full stops
+	// Preferences are the person's, by category; one without an app has not been said.
+	Preferences []store.Preference
+	// Empty says why there is no tool at all, in the person's language; empty when there are some.
+	Empty string
 }
 
 // Gateway decides about and performs tool calls. It is safe for concurrent use.

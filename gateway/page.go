@@ -2,9 +2,11 @@ package gateway
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"html/template"
 	"net/http"
@@ -32,18 +34,21 @@ type page struct {
 // pageTexts are the words of the pages. {app}, {company} and {person} stand for names.
 func pageTexts() map[string]policy.Text {
 	return map[string]policy.Text{
-		"title":        {ES: "Conectar {app}", EN: "Connect {app}"},
-		"for":          {ES: "Hola, {person}. Vas a conectar tu cuenta de {app} para usarla con Pilder en {company}.", EN: "Hello, {person}. You are about to connect your {app} account to use it with Pilder at {company}."},
-		"own":          {ES: "Conecta solo una cuenta tuya. Si este enlace no te lo mandó Pilder en tu chat, cierra esta página.", EN: "Connect only an account of your own. If Pilder did not send you this link in your chat, close this page."},
-		"button":       {ES: "Conectar", EN: "Connect"},
-		"done.title":   {ES: "Listo", EN: "Done"},
-		"done.line":    {ES: "Vuelve al chat: ahí te digo qué cuenta quedó conectada.", EN: "Go back to the chat: there I will tell you which account was connected."},
-		"failed.title": {ES: "No se conectó", EN: "Not connected"},
-		"failed.line":  {ES: "No pasa nada. Vuelve al chat y pide otro enlace cuando quieras.", EN: "No harm done. Go back to the chat and ask for another link whenever you like."},
-		"old.title":    {ES: "Este enlace ya no sirve", EN: "This link is no longer good"},
-		"old.line":     {ES: "Los enlaces duran poco y se usan una vez. Pide otro en el chat.", EN: "Links do not last long and work once. Ask for another one in the chat."},
-		"later.title":  {ES: "Ahora mismo no se puede", EN: "It does not work right now"},
-		"later.line":   {ES: "Prueba otra vez en un momento desde el mismo enlace.", EN: "Try again in a moment from the same link."},
+		"title":         {ES: "Conectar {app}", EN: "Connect {app}"},
+		"for":           {ES: "Hola, {person}. Vas a conectar tu cuenta de {app} para usarla con Pilder en {company}.", EN: "Hello, {person}. You are about to connect your {app} account to use it with Pilder at {company}."},
+		"own":           {ES: "Conecta solo una cuenta tuya. Si este enlace no te lo mandó Pilder en tu chat, cierra esta página.", EN: "Connect only an account of your own. If Pilder did not send you this link in your chat, close this page."},
+		"button":        {ES: "Conectar", EN: "Connect"},
+		"done.title":    {ES: "Listo", EN: "Done"},
+		"done.line":     {ES: "Vuelve al chat: ahí te digo qué cuenta quedó conectada.", EN: "Go back to the chat: there I will tell you which account was connected."},
+		"failed.title":  {ES: "No se conectó", EN: "Not connected"},
+		"failed.line":   {ES: "No pasa nada. Vuelve al chat y pide otro enlace cuando quieras.", EN: "No harm done. Go back to the chat and ask for another link whenever you like."},
+		"bound.title":   {ES: "Cuenta conectada", EN: "Account connected"},
+		"bound.account": {ES: "Cuenta: {account}", EN: "Account: {account}"},
+		"bound.line":    {ES: "Todavía no se usa: vuelve al chat y confirma que es tuya.", EN: "It is not used yet: go back to the chat and confirm that it is yours."},
+		"old.title":     {ES: "Este enlace ya no sirve", EN: "This link is no longer good"},
+		"old.line":      {ES: "Los enlaces duran poco y se usan una vez. Pide otro en el chat.", EN: "Links do not last long and work once. Ask for another one in the chat."},
+		"later.title":   {ES: "Ahora mismo no se puede", EN: "It does not work right now"},
+		"later.line":    {ES: "Prueba otra vez en un momento desde el mismo enlace.", EN: "Try again in a moment from the same link."},
 	}
 }
 
@@ -108,13 +113,49 @@ func (g *Gateway) sameOrigin(r *http.Request) bool {
 	}
 }
 
-// connectEnd is where the provider sends the browser back to. It believes neither end and makes the watcher look.
+// connectEnd is where the provider sends the browser back to. It believes neither end, makes the watcher look, and shows
+// which account was bound, so that whoever used somebody else's link sees what they did.
 func (g *Gateway) connectEnd(end string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		g.lookSoon()
-		lang, _, _ := strings.Cut(r.PathValue("state"), "-")
-		g.say(w, http.StatusOK, lang, end)
+		lang, state, _ := strings.Cut(r.PathValue("state"), "-")
+		names := g.bound(r.Context(), state)
+		if len(names) == 0 {
+			g.say(w, http.StatusOK, lang, end)
+			return
+		}
+		words := pageTexts()
+		p := page{Lang: lang, Title: words["bound.title"].In(lang)}
+		for _, name := range names {
+			p.Lines = append(p.Lines, strings.ReplaceAll(words["bound.account"].In(lang), "{account}", name))
+		}
+		p.Lines = append(p.Lines, words["bound.line"].In(lang))
+		g.show(w, http.StatusOK, p)
 	}
+}
+
+// bound names the accounts that a link has brought until now, looking once more at the provider.
+func (g *Gateway) bound(ctx context.Context, state string) []string {
+	hash, err := hex.DecodeString(state)
+	if err != nil || len(hash) != sha256.Size {
+		return nil
+	}
+	l, err := g.store.LinkByHash(ctx, [sha256.Size]byte(hash))
+	if err == nil && l.Link.State != store.LinkNew && g.cfg.Connect.Accounts != nil {
+		err = g.offerNew(ctx, l)
+	}
+	var accounts []store.Account
+	if err == nil {
+		accounts, err = g.store.AccountsOfLink(ctx, l)
+	}
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		g.cfg.Log.Warn().Str("event", "connect.failed").Err(err).Send()
+	}
+	var names []string
+	for _, a := range accounts {
+		names = append(names, label(a.Name))
+	}
+	return names
 }
 
 // linkOf finds the link of a request, or answers that there is none.

@@ -21,13 +21,15 @@ type Input struct {
 	// read by all.
 	Private bool
 	Apps    []string // display names of the connected apps, in the order to tell them
-	Rules   []string // the company's rules as sentences without full stop, policy.Grant.Sentences
-	Fetch   []string // names whose pages the agent can read, "example.com" or "*.example.com"; none: it reads no pages
-	Search  bool     // the agent can search the web
-	Person  string   // display name, the person's own text
-	Role    string   // "member", "approver", "admin"; others are not told
-	Company string   // display name, the company's own text
-	News    []News   // what the house did since the last turn, oldest first
+	// Preferences are the apps they mean by a category of which they have several.
+	Preferences []Preference
+	Rules       []string // the company's rules as sentences without full stop, policy.Grant.Sentences
+	Fetch       []string // names whose pages the agent can read, "example.com" or "*.example.com"; none: it reads no pages
+	Search      bool     // the agent can search the web
+	Person      string   // display name, the person's own text
+	Role        string   // "member", "approver", "admin"; others are not told
+	Company     string   // display name, the company's own text
+	News        []News   // what the house did since the last turn, oldest first
 	// Mark is a secret of the agent's process, as hex. With it the process is told how to know the house's words, and
 	// Turn can put them beside a person's text. Empty: no such line.
 	Mark string
@@ -56,6 +58,9 @@ func Dynamic(in Input) string {
 		lines = append(lines, who)
 	}
 	lines = append(lines, apps(in.Apps, t))
+	if line := preferences(in.Preferences, t); line != "" && len(in.Apps) > 0 {
+		lines = append(lines, line)
+	}
 	if rules := rules(in.Rules, t); rules != "" {
 		lines = append(lines, rules)
 	}

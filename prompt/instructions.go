@@ -15,6 +15,9 @@ type InstructionsInput struct {
 	Lang        string // as Input.Lang
 	Apps        []App  // connected apps, the important ones first
 	Preferences []Preference
+	// Empty says why there is no tool at all, one line in the person's language: an agent that is not told takes it for
+	// success. Empty when there are tools.
+	Empty string
 }
 
 // App is a connected app as the instructions name it.
@@ -27,7 +30,7 @@ type App struct {
 // Preference is the app a person prefers for a category.
 type Preference struct {
 	Category string // in the person's language: "agenda"
-	App      string // display name: "Google Calendar"
+	App      string // display name: "Google Calendar"; empty: they have several and have not said
 }
 
 // Instructions returns the instructions of the MCP server for one person, at most MaxInstructions bytes: what protects
@@ -36,6 +39,9 @@ type Preference struct {
 func Instructions(in InstructionsInput) string {
 	t := textsFor(in.Lang)
 	head := []string{t.noThirdParties, t.pending, t.content, t.connectOther + " " + t.both}
+	if empty := clean(in.Empty, 300); empty != "" {
+		head = append([]string{empty}, head...)
+	}
 	var short, full []string
 	for _, a := range in.Apps {
 		name := clean(a.Name, 40)
@@ -80,10 +86,13 @@ func preferences(list []Preference, t texts) string {
 	room := 500
 	for _, p := range list {
 		category, app := clean(p.Category, 24), clean(p.App, 40)
-		if category == "" || app == "" {
+		if category == "" {
 			continue
 		}
 		part := fmt.Sprintf(t.preferred, category, app)
+		if app == "" {
+			part = fmt.Sprintf(t.undecided, category)
+		}
 		if room -= len(part); room < 0 {
 			break
 		}

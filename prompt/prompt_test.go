@@ -87,7 +87,10 @@ func TestDynamicGolden(t *testing.T) {
 		"fetch":          with(founding(), func(in *prompt.Input) { in.Fetch = []string{"example.com", "*.gob.ar"} }),
 		"web-en":         with(founding(), func(in *prompt.Input) { in.Search, in.Fetch, in.Lang = true, []string{"example.com"}, "en" }),
 		"news":           with(founding(), func(in *prompt.Input) { in.News = news }),
-		"hostile":        hostileInput(),
+		"preferences": with(founding(), func(in *prompt.Input) {
+			in.Preferences = []prompt.Preference{{Category: "agenda", App: "Google Calendar"}, {Category: "notas"}}
+		}),
+		"hostile": hostileInput(),
 	} {
 		t.Run(name, func(t *testing.T) { golden(t, "dynamic-"+name, prompt.Dynamic(in)) })
 	}
@@ -106,11 +109,13 @@ func TestInstructionsGolden(t *testing.T) {
 		many = append(many, prompt.App{Name: n, Prefix: "app_de_prueba", Hint: strings.Repeat("sirve para muchísimas cosas ", 5)})
 	}
 	for name, in := range map[string]prompt.InstructionsInput{
-		"founding": {Lang: "es", Apps: apps, Preferences: preferences},
-		"english":  {Lang: "en", Apps: apps[3:], Preferences: preferences[1:]},
-		"nothing":  {Lang: "es", Preferences: preferences},
-		"twenty":   {Lang: "es", Apps: many, Preferences: preferences},
-		"hundreds": {Lang: "es", Apps: append(append(append([]prompt.App{}, many...), many...), many...), Preferences: preferences},
+		"founding":  {Lang: "es", Apps: apps, Preferences: preferences},
+		"english":   {Lang: "en", Apps: apps[3:], Preferences: preferences[1:]},
+		"nothing":   {Lang: "es", Preferences: preferences},
+		"undecided": {Lang: "es", Apps: apps, Preferences: []prompt.Preference{{Category: "agenda"}}},
+		"empty":     {Lang: "en", Empty: "There is no tool because the rules allow none."},
+		"twenty":    {Lang: "es", Apps: many, Preferences: preferences},
+		"hundreds":  {Lang: "es", Apps: append(append(append([]prompt.App{}, many...), many...), many...), Preferences: preferences},
 		"hostile": {Lang: "es", Apps: []prompt.App{{Name: hostile, Prefix: "x-*)\n", Hint: hostile}, {Name: "\u200b"}},
 			Preferences: []prompt.Preference{{Category: hostile, App: hostile}, {Category: "", App: "x"}}},
 	} {

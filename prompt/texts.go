@@ -9,16 +9,17 @@ type texts struct {
 	roles    map[string]string
 	outcomes map[string]string
 
-	today, todayUTC                  string
-	private, group                   string
-	who, person, role, company       string
-	apps, more, noApps               string
-	rules, sources, mark             string
-	noWeb, search, searchToo, fetch  string
-	news, olderNews, newsText        string
-	noThirdParties, pending, content string
-	connectOther, both, connected    string
-	preferences, preferred, moreApps string
+	today, todayUTC                   string
+	private, group                    string
+	who, person, role, company        string
+	apps, more, noApps                string
+	rules, sources, mark              string
+	noWeb, search, searchToo, fetch   string
+	news, olderNews, newsText         string
+	noThirdParties, pending, content  string
+	connectOther, both, connected     string
+	preferences, preferred, undecided string
+	moreApps                          string
 }
 
 // textsFor returns Spanish for "es", "es-AR", … and for no language at all, English for all others.
@@ -76,6 +77,7 @@ func spanish() texts {
 		connected:      "Apps conectadas de esta persona:",
 		preferences:    "Cuándo usar cuál: ",
 		preferred:      "%s, %s (su preferida)",
+		undecided:      "%s, tiene varias y no ha elegido: pregunta",
 		moreApps:       "Y %d apps más: busca sus herramientas por el nombre de la app.",
 	}
 }
@@ -126,6 +128,7 @@ func english() texts {
 		connected:      "Connected apps of this person:",
 		preferences:    "When to use which: ",
 		preferred:      "%s, %s (preferred)",
+		undecided:      "%s, there are several and none is chosen: ask",
 		moreApps:       "And %d more apps: search for their tools by the app's name.",
 	}
 }

@@ -220,6 +220,9 @@ func (r *Runner) promptInput(run store.Run) prompt.Input {
 	for _, slug := range run.Grant.Apps {
 		in.Apps = append(in.Apps, r.cfg.AppName(slug, in.Lang))
 	}
+	for _, p := range run.Preferences {
+		in.Preferences = append(in.Preferences, r.cfg.Preference(p, lang))
+	}
 	for _, n := range run.News {
 		in.News = append(in.News, prompt.News{At: n.At, Tool: n.Tool, Outcome: string(n.Outcome), Text: n.Text})
 	}

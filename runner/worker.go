@@ -15,6 +15,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"pilder/prompt"
 	"pilder/store"
 )
 
@@ -82,6 +83,8 @@ type Config struct {
 	Waiting func(w store.WaitingTurn, c store.ConversationID, ahead int) store.Draft
 	// AppName tells an app's display name. Default: its slug.
 	AppName func(slug, lang string) string
+	// Preference words which app a person means by a category, or that they have not said. Default: as the store has it.
+	Preference func(p store.Preference, lang string) prompt.Preference
 
 	// Now is the clock of what is written and measured. Default time.Now.
 	Now func() time.Time
@@ -198,6 +201,11 @@ func (cfg *Config) setDefaults() {
 	}
 	if cfg.AppName == nil {
 		cfg.AppName = func(slug, _ string) string { return slug }
+	}
+	if cfg.Preference == nil {
+		cfg.Preference = func(p store.Preference, _ string) prompt.Preference {
+			return prompt.Preference{Category: p.Category, App: p.App}
+		}
 	}
 }
 

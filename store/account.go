@@ -7,12 +7,14 @@ import (
 	"time"
 )
 
-// AccountState is an account's place in its life. Only AccountActive ones are listed, granted or called.
+// AccountState is an account's place in its life. Tools are listed and granted for those in use, active and broken; calls
+// are made with AccountActive ones only.
 type AccountState string
 
 const (
 	AccountOffered AccountState = "offered" // bound at the provider; its person has not said yet that it is theirs
 	AccountActive  AccountState = "active"
+	AccountBroken  AccountState = "broken" // in use, but the provider refuses it until its person connects it again
 	AccountGone    AccountState = "gone"
 )
 
@@ -25,13 +27,19 @@ type Account struct {
 	Provider   string // the provider's account id; sealed at rest, never shown to an agent
 	Name       string // as the provider calls it, often a mail address: untrusted data
 	State      AccountState
+	Chosen     bool   // calls of its app act with this one
+	Reason     string // AccountBroken: why, content-free
 	Created    time.Time
 }
 
+// Usable tells whether a call can be made with the account.
+func (a Account) Usable() bool { return a.State == AccountActive }
+
 // OfferAccount binds a provider's account to the link's membership as offered, uses the link up and queues the card that
 // asks the person whether it is theirs: one transaction. Called again for the same account it changes nothing, and so it
-// does for one this membership has already. An account that its person gave away before is offered anew. ErrNotFound for
-// a link that was not opened, or was used for another account.
+// does for one this membership has in use already. An account that its person gave away before is offered anew. A second
+// account made with one link is offered like the first: each needs its person's own word. ErrNotFound for a link that was
+// never opened, or that made as many accounts as one link may.
 func (s *Store) OfferAccount(ctx context.Context, link string, provider, name string, card func(Account) Draft) error {
 	err := s.tx(ctx, func(tx *sql.Tx) error {
 		l, err := s.link(ctx, tx, `link_id = $1`+s.d.forUpdate, link)
@@ -39,23 +47,27 @@ func (s *Store) OfferAccount(ctx context.Context, link string, provider, name st
 			return err
 		}
 		m := l.Membership
-		a, known, err := s.accountOf(ctx, tx, m, l.App, provider)
+		known, err := s.offeredBefore(ctx, tx, m, l.App, provider, link)
+		switch {
+		case err != nil:
+			return err
+		case known:
+			return nil
+		case l.State == LinkNew || l.accounts >= perLink:
+			return ErrNotFound
+		}
+		if _, err := tx.ExecContext(ctx, `UPDATE link SET state = $2, used_ms = $3, accounts = accounts + 1 WHERE link_id = $1`,
+			link, LinkUsed, s.now()); err != nil {
+			return err
+		}
+		a, err := s.fileAccount(ctx, tx, m, l.App, provider, name, AccountOffered)
 		if err != nil {
 			return err
 		}
-		if l.State != LinkOpened {
-			if known {
-				return nil // told of again
-			}
-			return ErrNotFound
-		}
-		if _, err := tx.ExecContext(ctx, `UPDATE link SET state = $2, used_ms = $3 WHERE link_id = $1`, link, LinkUsed, s.now()); err != nil {
+		if _, err := tx.ExecContext(ctx, `UPDATE account SET link_id = $2 WHERE account_id = $1`, a.ID, link); err != nil {
 			return err
 		}
-		if known && a.State == AccountActive {
-			return nil // connected once more: nothing to ask
-		}
-		if a, err = s.fileAccount(ctx, tx, m, l.App, provider, name, AccountOffered); err != nil {
+		if err := s.extendWaits(ctx, tx, m, l.App, s.now()+offeredFor.Milliseconds()); err != nil {
 			return err
 		}
 		if err := s.say(ctx, tx, origin{bot: l.bot}, []Draft{card(a)}); err != nil {
@@ -69,17 +81,25 @@ func (s *Store) OfferAccount(ctx context.Context, link string, provider, name st
 	return nil
 }
 
+const (
+	// perLink bounds the accounts that one link can bring: somebody who presses twice makes two.
+	perLink = 5
+	// offeredFor is how long a request still waits for the app once an account was offered.
+	offeredFor = time.Hour
+)
+
 // ofApp is what the audit says of an account or link.
 type ofApp struct {
 	App string `json:"app"`
 }
 
-// ConfirmAccount makes an offered account active, or gone, as its person said. ErrNotYours if another person presses,
-// ErrNotFound if it is somebody of another company, ErrDecided if it was decided before. remove is true when the provider
-// should forget the account; only then, and after commit, the caller asks it to.
-func (s *Store) ConfirmAccount(ctx context.Context, from UpdateRef, account AccountID, telegram int64, mine bool, drafts ...Draft) (a Account, remove bool, err error) {
+// ConfirmAccount makes an offered account active, or gone, as its person said; the first of its app becomes the chosen one.
+// One that bears the name of a broken account mends it: the row, and with it the choice, stays. ErrNotYours if another person
+// presses, ErrNotFound if it is somebody of another company, ErrDecided if it was decided before. remove is true when the
+// provider should forget the account; only then, and after commit, the caller asks it to. What waited for the app goes on
+// with what resume says; nil: nothing does.
+func (s *Store) ConfirmAccount(ctx context.Context, from UpdateRef, account AccountID, telegram int64, mine bool, resume Resume, drafts ...Draft) (a Account, remove bool, err error) {
 	err = s.tx(ctx, func(tx *sql.Tx) error {
-		a = Account{}
 		state, action := AccountGone, "account.rejected"
 		if mine {
 			state, action = AccountActive, "account.connected"
@@ -87,39 +107,29 @@ func (s *Store) ConfirmAccount(ctx context.Context, from UpdateRef, account Acco
 		if err := s.settle(ctx, tx, from, FateDone, action); err != nil {
 			return err
 		}
-		// The lock makes the second of two presses see the first one's decision.
-		if _, err := tx.ExecContext(ctx, `UPDATE account SET state = state WHERE account_id = $1`, account); err != nil {
+		var m Membership
+		if a, m, err = s.pressedAccount(ctx, tx, account, telegram); err != nil {
 			return err
 		}
-		all, err := s.accountsWhere(ctx, tx, `account_id = $1`, account)
-		if err != nil {
-			return err
-		}
-		if len(all) == 0 {
-			return ErrNotFound
-		}
-		m, err := membership(ctx, tx, `m.company_id = $1 AND m.membership_id = $2`, all[0].Company, all[0].Membership)
-		if err != nil {
-			return err
-		}
-		if m.Person.Telegram != telegram {
-			if _, err := membership(ctx, tx, `m.company_id = $1 AND p.telegram_id = $2`, m.Company.ID, telegram); err != nil {
-				return err // of another company: it is not there
-			}
-			return ErrNotYours
-		}
-		if all[0].State != AccountOffered {
+		if a.State != AccountOffered {
 			return ErrDecided
 		}
-		a = all[0]
 		a.State = state
 		if _, err := tx.ExecContext(ctx, `UPDATE account SET state = $2 WHERE account_id = $1`, a.ID, a.State); err != nil {
 			return err
 		}
+		if mine {
+			if a, err = s.takeUp(ctx, tx, a); err != nil {
+				return err
+			}
+		}
 		if err := s.say(ctx, tx, origin{bot: from.Bot}, drafts); err != nil {
 			return err
 		}
-		return s.audit(ctx, tx, a.Company, string(m.ID), action, string(a.ID), ofApp{a.App})
+		if err := s.audit(ctx, tx, a.Company, string(m.ID), action, string(a.ID), ofApp{a.App}); err != nil || !mine {
+			return err
+		}
+		return s.resume(ctx, tx, m, a.App, resume)
 	})
 	if err != nil {
 		return Account{}, false, fmt.Errorf("confirming account %s: %w", account, err)
@@ -127,12 +137,31 @@ func (s *Store) ConfirmAccount(ctx context.Context, from UpdateRef, account Acco
 	return a, !mine, nil
 }
 
-// Accounts gives a membership's active accounts.
-func (s *Store) Accounts(ctx context.Context, company CompanyID, m MembershipID) ([]Account, error) {
-	if _, err := s.Membership(ctx, company, m); err != nil {
-		return nil, fmt.Errorf("listing accounts: %w", err)
+// takeUp puts a confirmed account in use: as the one it mends, or beside the others.
+func (s *Store) takeUp(ctx context.Context, tx *sql.Tx, a Account) (Account, error) {
+	broken, err := s.accountsWhere(ctx, tx, `company_id = $1 AND membership_id = $2 AND app = $3 AND state = 'broken'`, a.Company, a.Membership, a.App)
+	if err != nil {
+		return a, err
 	}
-	return s.accountsWhere(ctx, s.reads, `company_id = $1 AND membership_id = $2 AND state = 'active'`, company, m)
+	for _, b := range broken {
+		if b.Name == a.Name && a.Name != "" {
+			return s.mend(ctx, tx, b, a)
+		}
+	}
+	a.Chosen, err = s.chooseFirst(ctx, tx, a)
+	return a, err
+}
+
+// mend lets a broken account go on as the provider's new one. The row that was offered goes: it was never in use.
+func (s *Store) mend(ctx context.Context, tx *sql.Tx, broken, by Account) (Account, error) {
+	if _, err := tx.ExecContext(ctx, `DELETE FROM account WHERE account_id = $1`, by.ID); err != nil {
+		return broken, err
+	}
+	_, err := tx.ExecContext(ctx, `UPDATE account SET state = 'active', reason = '', provider = $2, provider_mac = $3, checked_ms = $4
+		WHERE account_id = $1`, broken.ID, s.seal.seal("account.provider", string(broken.ID), broken.Company, []byte(by.Provider)),
+		s.sameProvider(broken.Company, by.Provider), s.now())
+	broken.State, broken.Reason, broken.Provider = AccountActive, "", by.Provider
+	return broken, err
 }
 
 // SeedAccount files an active account without the connect flow: for the demo and tests.
@@ -144,6 +173,9 @@ func (s *Store) SeedAccount(ctx context.Context, m Membership, app, provider, na
 			return err
 		}
 		if a, err = s.fileAccount(ctx, tx, m, app, provider, name, AccountActive); err != nil {
+			return err
+		}
+		if a.Chosen, err = s.chooseFirst(ctx, tx, a); err != nil {
 			return err
 		}
 		return s.audit(ctx, tx, a.Company, actorOperator, "account.seeded", string(a.ID), ofApp{a.App})
@@ -162,6 +194,15 @@ func (s *Store) accountOf(ctx context.Context, q queryer, m Membership, app, pro
 		return Account{}, false, err
 	}
 	return all[0], true, nil
+}
+
+// offeredBefore tells whether there is nothing to ask about an account: it is in use, its person is being asked, or they
+// said no to it when this very link brought it.
+func (s *Store) offeredBefore(ctx context.Context, tx *sql.Tx, m Membership, app, provider, link string) (bool, error) {
+	var n int
+	err := tx.QueryRowContext(ctx, `SELECT COUNT(*) FROM account WHERE company_id = $1 AND membership_id = $2 AND app = $3 AND provider_mac = $4
+		AND (state <> 'gone' OR link_id = $5)`, m.Company.ID, m.ID, app, s.sameProvider(m.Company.ID, provider), link).Scan(&n)
+	return n > 0, err
 }
 
 // sameProvider is what a provider's account id is known by.

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -68,12 +69,12 @@ func TestAnAccountIsConnected(t *testing.T) {
 			Name: "mia@notion.example", State: store.AccountOffered, Created: w.clock.Now()}, a)
 		want.State = store.LinkUsed
 		same(t, want, need(w.Link(t.Context(), secret))(t))
-		same(t, []store.OpenedLink(nil), need(w.OpenedLinks(t.Context()))(t))
+		same(t, 1, len(need(w.OpenedLinks(t.Context()))(t)))                                    // it may have made a second one
 		same(t, []store.Account(nil), need(w.Accounts(t.Context(), w.acme.ID, w.member.ID))(t)) // not theirs yet
 
-		got, remove, err := w.ConfirmAccount(t.Context(), w.press(t, 103), a.ID, 103, true,
+		got, remove, err := w.ConfirmAccount(t.Context(), w.press(t, 103), a.ID, 103, true, nil,
 			store.Draft{Company: w.acme.ID, Chat: private(w.member), Kind: store.DraftNotice, Notice: "connected"})
-		a.State = store.AccountActive
+		a.State, a.Chosen = store.AccountActive, true
 		same(t, a, got)
 		if err != nil || remove {
 			t.Errorf("%v, remove: %v", err, remove)
@@ -89,12 +90,40 @@ func TestAnAccountIsConnected(t *testing.T) {
 	})
 }
 
+func TestASecondAccountOfOneLinkIsOfferedByItself(t *testing.T) {
+	eachTown(t, func(t *testing.T, w *town) {
+		l := w.opened(t, w.member)
+		offered := []store.AccountID{w.offer(t, l.ID, "apn_1").ID, w.offer(t, l.ID, "apn_2").ID}
+		same(t, []said{{103, "link"}, {103, "yours?"}, {103, "yours?"}}, w.said(t))
+		if _, _, err := w.ConfirmAccount(t.Context(), w.press(t, 103), offered[0], 103, true, nil); err != nil {
+			t.Fatal(err)
+		}
+		same(t, 1, len(need(w.Accounts(t.Context(), w.acme.ID, w.member.ID))(t))) // the other needs its own word
+		for i := range 3 {
+			w.offer(t, l.ID, fmt.Sprint("apn_more", i))
+		}
+		wants(t, w.OfferAccount(t.Context(), l.ID, "apn_6", "x", nil), store.ErrNotFound)
+	})
+}
+
+func TestTwoLinksOfOneAppDoNotAskTwice(t *testing.T) {
+	eachTown(t, func(t *testing.T, w *town) {
+		first, second := w.opened(t, w.member), w.opened(t, w.member)
+		w.offer(t, first.ID, "apn_1")
+		w.offer(t, second.ID, "apn_1")
+		same(t, []said{{103, "link"}, {103, "link"}, {103, "yours?"}}, w.said(t))
+		w.offer(t, second.ID, "apn_2") // the second link is still good
+		same(t, []said{{103, "yours?"}}, w.said(t))
+	})
+}
+
 func TestALinkIsUsedOnceAndInTime(t *testing.T) {
 	eachTown(t, func(t *testing.T, w *town) {
 		card := func(store.Account) store.Draft { return store.Draft{Company: w.acme.ID} }
 		l := w.opened(t, w.member)
 		w.offer(t, l.ID, "apn_1")
-		wants(t, w.OfferAccount(t.Context(), l.ID, "apn_2", "x", card), store.ErrNotFound)
+		w.clock.Advance(6 * time.Minute)
+		same(t, []store.OpenedLink(nil), need(w.OpenedLinks(t.Context()))(t))
 		wants(t, w.OfferAccount(t.Context(), "lnk_nothere", "apn_2", "x", card), store.ErrNotFound)
 
 		secret := w.link(t, w.member, store.UpdateRef{})
@@ -151,7 +180,7 @@ func TestTheSameAccountOfferedTwiceChangesNothing(t *testing.T) {
 		again := w.opened(t, w.member)
 		a := w.offer(t, again.ID, "apn_2")
 		w.said(t)
-		if _, remove, err := w.ConfirmAccount(t.Context(), w.press(t, 103), a.ID, 103, false); err != nil || !remove {
+		if _, remove, err := w.ConfirmAccount(t.Context(), w.press(t, 103), a.ID, 103, false, nil); err != nil || !remove {
 			t.Errorf("%v, remove: %v", err, remove)
 		}
 		w.offer(t, again.ID, "apn_2")
@@ -169,7 +198,7 @@ func TestOnlyItsPersonConfirmsAnAccountAndOnce(t *testing.T) {
 			want    error
 		}{{a.ID, 101, store.ErrNotYours}, {a.ID, 201, store.ErrNotFound}, {a.ID, 999, store.ErrNotFound}, {"acc_nothere", 103, store.ErrNotFound}} {
 			u := w.press(t, tt.who)
-			_, remove, err := w.ConfirmAccount(t.Context(), u, tt.account, tt.who, true)
+			_, remove, err := w.ConfirmAccount(t.Context(), u, tt.account, tt.who, true, nil)
 			if !errors.Is(err, tt.want) || remove || !w.isOpen(t, u) {
 				t.Errorf("%d: %v, remove: %v", tt.who, err, remove)
 			}
@@ -181,14 +210,14 @@ func TestOnlyItsPersonConfirmsAnAccountAndOnce(t *testing.T) {
 		}
 		var all sync.WaitGroup
 		for i := range n {
-			all.Go(func() { _, _, errs[i] = w.ConfirmAccount(t.Context(), pressed[i], a.ID, 103, i%2 == 0) })
+			all.Go(func() { _, _, errs[i] = w.ConfirmAccount(t.Context(), pressed[i], a.ID, 103, i%2 == 0, nil) })
 		}
 		all.Wait()
 		won := 0
 		for i, err := range errs {
 			if err == nil {
 				won++
-				_, _, err := w.ConfirmAccount(t.Context(), pressed[i], a.ID, 103, true)
+				_, _, err := w.ConfirmAccount(t.Context(), pressed[i], a.ID, 103, true, nil)
 				wants(t, err, store.ErrSettled)
 				continue
 			}

@@ -23,10 +23,16 @@ type agent struct {
 // talk lets somebody write and gives the run that it becomes.
 func (w *town) talk(t *testing.T, from store.Membership, chat store.Chat) *agent {
 	t.Helper()
+	w.write(t, from, chat, "do it")
+	return w.take(t)
+}
+
+// take begins the turn that waits.
+func (w *town) take(t *testing.T) *agent {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	began, finish := make(chan store.Run, 1), make(chan store.RunState, 1)
 	served := make(chan error, 1)
-	w.write(t, from, chat, "do it")
 	s := w.Store
 	go func() {
 		served <- s.ServeTurns(ctx, 1, patience, func(ctx context.Context, turn store.Turn) error {

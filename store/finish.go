@@ -126,6 +126,9 @@ func (s *Store) finishRun(ctx context.Context, tx *sql.Tx, l *liveTurn, r Run, f
 	if err != nil {
 		return "", err
 	}
+	if err := s.resumeAfter(ctx, tx, r); err != nil {
+		return "", err
+	}
 	if err := s.completeJob(tx, l); err != nil {
 		return "", err
 	}

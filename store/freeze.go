@@ -13,7 +13,10 @@ func (s *Store) freeze(ctx context.Context, q queryer, r *Run, m MembershipID) (
 	if r.Member, err = membership(ctx, q, `m.company_id = $1 AND m.membership_id = $2`, r.Principal.Company, m); err != nil {
 		return err
 	}
-	if r.Accounts, err = s.accountsWhere(ctx, q, `company_id = $1 AND membership_id = $2 AND state = 'active'`, r.Principal.Company, m); err != nil {
+	if r.Accounts, err = s.accountsWhere(ctx, q, `company_id = $1 AND membership_id = $2 AND `+inUse, r.Principal.Company, m); err != nil {
+		return err
+	}
+	if r.Preferences, err = s.preferences(ctx, q, r.Principal.Company, m); err != nil {
 		return err
 	}
 	var others int

@@ -39,6 +39,7 @@ const (
 	prefixReply        = "rep_"
 	prefixAccount      = "acc_"
 	prefixLink         = "lnk_"
+	prefixWait         = "wai_"
 	prefixNews         = "new_"
 	prefixInstance     = "ins_"
 	prefixExternalUser = "usr_"

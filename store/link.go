@@ -23,7 +23,7 @@ type LinkState string
 const (
 	LinkNew    LinkState = "new"
 	LinkOpened LinkState = "opened" // its person pressed the button and went to the provider
-	LinkUsed   LinkState = "used"   // an account was bound
+	LinkUsed   LinkState = "used"   // an account was bound; nobody sets off with it again
 )
 
 // CreateLink makes a link for a membership and app, valid for ttl, and queues the draft made with its secret: the agent
@@ -47,6 +47,9 @@ func (s *Store) CreateLink(ctx context.Context, from UpdateRef, m Membership, ap
 				is_private, state, created_ms, expires_ms)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`,
 			id, hash[:], m.Company.ID, m.ID, app, bot, chat.ID, chat.Topic, bit(chat.Private), LinkNew, s.now(), s.now()+ttl.Milliseconds()); err != nil {
+			return err
+		}
+		if err := s.extendWaits(ctx, tx, m, app, s.now()+ttl.Milliseconds()); err != nil {
 			return err
 		}
 		if err := s.say(ctx, tx, origin{bot: bot}, []Draft{d}); err != nil {
@@ -116,9 +119,10 @@ type OpenedLink struct {
 const linkGrace = 5 * time.Minute
 
 // OpenedLinks gives the opened links that wait for their account, with the account ids known before: what the poller of
-// connections walks, also for a little while after their end.
+// connections walks, also for a little while after their end or their first account, since one link can bring two.
 func (s *Store) OpenedLinks(ctx context.Context) ([]OpenedLink, error) {
-	all, err := s.links(ctx, s.reads, `state = 'opened' AND expires_ms > $1 ORDER BY opened_ms, link_id`, s.now()-linkGrace.Milliseconds())
+	all, err := s.links(ctx, s.reads, `state IN ('opened', 'used') AND expires_ms > $1
+		AND (state = 'opened' OR used_ms > $1) ORDER BY opened_ms, link_id`, s.now()-linkGrace.Milliseconds())
 	if err != nil {
 		return nil, err
 	}
@@ -129,12 +133,28 @@ func (s *Store) OpenedLinks(ctx context.Context) ([]OpenedLink, error) {
 	return opened, nil
 }
 
+// LinkByHash finds a link by its secret's hash, also one that was used, until a little while after its end. ErrNotFound:
+// unknown or over.
+func (s *Store) LinkByHash(ctx context.Context, hash [32]byte) (OpenedLink, error) {
+	l, err := s.link(ctx, s.reads, `secret_hash = $1 AND expires_ms > $2`, hash[:], s.now()-linkGrace.Milliseconds())
+	if err != nil {
+		return OpenedLink{}, fmt.Errorf("reading a link: %w", err)
+	}
+	return OpenedLink{Link: l.Link, ID: l.id, Before: l.before}, nil
+}
+
+// AccountsOfLink gives the accounts that a link brought and its person has not refused.
+func (s *Store) AccountsOfLink(ctx context.Context, l OpenedLink) ([]Account, error) {
+	return s.accountsWhere(ctx, s.reads, `company_id = $1 AND link_id = $2 AND state <> 'gone'`, l.Link.Membership.Company.ID, l.ID)
+}
+
 // linkRow is a link with what only the store needs of it.
 type linkRow struct {
 	Link
-	id     string
-	bot    BotID
-	before []string
+	id       string
+	bot      BotID
+	before   []string
+	accounts int
 }
 
 // link reads one link; ErrNotFound when there is none.
@@ -152,14 +172,14 @@ func (s *Store) link(ctx context.Context, q queryer, where string, args ...any) 
 // links reads links with their memberships; where is a condition on link.
 func (s *Store) links(ctx context.Context, q queryer, where string, args ...any) ([]linkRow, error) {
 	rows, err := q.QueryContext(ctx, `SELECT link_id, company_id, membership_id, app, bot_id, chat_id, topic_id, is_private, state,
-			accounts_before, expires_ms
+			accounts_before, accounts, expires_ms
 		FROM link WHERE `+where, args...)
 	var all []linkRow
 	err = each(rows, err, func(scan func(...any) error) error {
 		var l linkRow
 		var private, expires int64
 		var sealed []byte
-		err := scan(&l.id, &l.Membership.Company.ID, &l.Membership.ID, &l.App, &l.bot, &l.Chat.ID, &l.Chat.Topic, &private, &l.State, &sealed, &expires)
+		err := scan(&l.id, &l.Membership.Company.ID, &l.Membership.ID, &l.App, &l.bot, &l.Chat.ID, &l.Chat.Topic, &private, &l.State, &sealed, &l.accounts, &expires)
 		if err != nil {
 			return err
 		}

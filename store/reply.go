@@ -57,7 +57,10 @@ const (
 	ButtonAcceptInvite   ButtonAction = "accept_invite"
 	ButtonConfirmAccount ButtonAction = "confirm_account"
 	ButtonRejectAccount  ButtonAction = "reject_account"
-	ButtonConnect        ButtonAction = "connect" // Ref is the app's slug
+	ButtonConnect        ButtonAction = "connect" // Ref is the app's slug; empty: show those there are
+	ButtonUseAccount     ButtonAction = "use_account"
+	ButtonRemoveAccount  ButtonAction = "remove_account"
+	ButtonPreference     ButtonAction = "preference" // Ref is category and app, each on its line; empty: show them
 
 	// The policy's: Ref begins with the version that was shown, and then has the rule of the house to choose an effect for,
 	// the rule and its effect, or a whole policy file.

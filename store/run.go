@@ -35,6 +35,7 @@ type Run struct {
 	Chat         Chat
 	Grant        policy.Grant // frozen in StartRun or Prepare
 	Accounts     []Account    // in use when the run began
+	Preferences  []Preference // of its member, as frozen
 	State        RunState
 	Fence        int64
 	Messages     []RunMessage // the turn, in order
@@ -334,39 +335,7 @@ func (s *Store) LiveRun(ctx context.Context, id RunID) (Run, error) {
 		}
 	}
 	if len(ids) > 0 {
-		r.Accounts, err = s.accountsWhere(ctx, s.reads, `company_id = $1 AND `+s.d.in("account_id", 2)+` AND state = 'active'`, company, s.d.list(ids))
+		r.Accounts, err = s.accountsWhere(ctx, s.reads, `company_id = $1 AND `+s.d.in("account_id", 2)+` AND `+inUse, company, s.d.list(ids))
 	}
 	return r, err
-}
-
-// accountsWhere reads accounts; where is a condition on account.
-func (s *Store) accountsWhere(ctx context.Context, q queryer, where string, args ...any) ([]Account, error) {
-	rows, err := q.QueryContext(ctx, `SELECT account_id, company_id, membership_id, app, provider, name, state, created_ms
-		FROM account WHERE `+where+` ORDER BY app, created_ms, account_id`, args...)
-	var all []Account
-	err = each(rows, err, func(scan func(...any) error) error {
-		var a Account
-		var provider, name []byte
-		var created int64
-		if err := scan(&a.ID, &a.Company, &a.Membership, &a.App, &provider, &name, &a.State, &created); err != nil {
-			return err
-		}
-		a.Created = at(created)
-		for column, of := range map[string]struct {
-			sealed []byte
-			into   *string
-		}{"account.provider": {provider, &a.Provider}, "account.name": {name, &a.Name}} {
-			plain, err := s.seal.open(column, string(a.ID), a.Company, of.sealed)
-			if err != nil {
-				return err
-			}
-			*of.into = string(plain)
-		}
-		all = append(all, a)
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("reading accounts: %w", err)
-	}
-	return all, nil
 }

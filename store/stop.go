@@ -70,6 +70,9 @@ func (s *Store) stop(ctx context.Context, tx *sql.Tx, c ConversationID, m Member
 		return done, 0, err
 	}
 	done.Waiting = int(waiting)
+	if err := s.cancelWaits(ctx, tx, c, m); err != nil {
+		return done, 0, err
+	}
 	if done.Run == "" {
 		return done, 0, s.audit(ctx, tx, m.Company.ID, string(m.ID), "run.stopped", "", map[string]any{"waiting": waiting})
 	}
@@ -150,7 +153,7 @@ func (s *Store) cancelApprovals(ctx context.Context, tx *sql.Tx, run RunID, m Me
 }
 
 // NewConversation forgets the transcript of the sender's conversation: the next turn starts a new session, also when a run
-// goes on now. Messages that wait stay. ErrNotFound for a stranger.
+// goes on now. Messages that wait stay; what waited for an app does not go on any more. ErrNotFound for a stranger.
 func (s *Store) NewConversation(ctx context.Context, from UpdateRef, telegram int64, chat Chat, drafts ...Draft) error {
 	err := s.tx(ctx, func(tx *sql.Tx) error {
 		m, err := membershipOf(ctx, tx, telegram)
@@ -163,6 +166,9 @@ func (s *Store) NewConversation(ctx context.Context, from UpdateRef, telegram in
 		c, err := findConversation(ctx, tx, from.Bot, m, chat)
 		if err == nil {
 			_, err = tx.ExecContext(ctx, `UPDATE conversation SET session = '', forget_fence = fence WHERE conversation_id = $1`, c)
+		}
+		if err == nil {
+			err = s.cancelWaits(ctx, tx, c, m)
 		}
 		if err == nil {
 			err = s.audit(ctx, tx, m.Company.ID, string(m.ID), "conversation.new", string(c), nil)

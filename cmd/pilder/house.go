@@ -77,8 +77,11 @@ func (h *house) buildGateway(context.Context) error {
 	cfg := gateway.Config{
 		Version: version, Apps: offered, PublicURL: h.cfg.GatewayPublicURL, WebhookSecret: store.RandomSecret(""),
 		Card: bot.Card, Outcome: bot.Outcome, Lost: bot.Lost,
-		LinkCard:     func(l gateway.LinkCard) store.Draft { return bot.LinkDraft(l.Member, l.App.Name, l.Chat, l.URL) },
-		AccountCard:  func(a store.Account, l store.Link) store.Draft { return bot.AccountCard(a, l.Membership) },
+		LinkCard:    func(l gateway.LinkCard) store.Draft { return bot.LinkDraft(l.Member, l.App.Name, l.Chat, l.URL) },
+		AccountCard: func(a store.Account, l store.Link) store.Draft { return bot.AccountCard(a, l.Membership) },
+		Accounts: gateway.AccountWords{
+			Broken: bot.BrokenCard, Mended: bot.MendedNotice, Choose: bot.ChooseCard, Resume: bot.Resumed(h.appName),
+		},
 		Instructions: instructions(apps),
 		Ready:        h.ready,
 		Taint:        webTaint(h.cfg),
@@ -98,7 +101,7 @@ func (h *house) buildGateway(context.Context) error {
 	}
 	if h.cfg.PipedreamProject != "" {
 		pd := pipedreamConfig(h.cfg)
-		pd.Log, pd.Account = h.log, h.account
+		pd.Log, pd.Account, pd.Store = h.log, h.account, h.store
 		if h.apps, err = pipedream.New(pd); err != nil {
 			return err
 		}
@@ -132,7 +135,7 @@ func (h *house) buildBot(context.Context) error {
 	}
 	if h.apps != nil {
 		for _, a := range offeredApps(h.apps.Apps()) {
-			cfg.Apps = append(cfg.Apps, bot.App{Slug: a.Slug, Name: a.Name})
+			cfg.Apps = append(cfg.Apps, bot.App(a))
 		}
 		cfg.Connect = func(ctx context.Context, m store.Membership, app string, from store.UpdateRef, chat store.Chat) error {
 			return h.gateway.RequestLink(ctx, from, m, app, chat)
@@ -178,7 +181,7 @@ func (h *house) buildRunner(ctx context.Context) error {
 		Budget:    runner.Budget{Tokens: h.cfg.RunnerBudgetTokens, CostUSD: h.cfg.RunnerBudgetUSD},
 		MintToken: h.gateway.MintToken, ServeTools: h.gateway.ServeRun, ServeModel: h.serveModel,
 		ServeWeb: serveWeb, WebNames: h.cfg.WebAllow, Search: h.cfg.WebSearch,
-		Answer: bot.Answer, Notice: bot.RunNotice, Waiting: waitingNotice, AppName: h.appName,
+		Answer: bot.Answer, Notice: bot.RunNotice, Waiting: waitingNotice, AppName: h.appName, Preference: h.preference,
 		Log: h.log,
 	}
 	if h.options.runner != nil {
@@ -302,7 +305,7 @@ func (h *house) stages() [][]func(context.Context) error {
 	if h.role("gateway") {
 		doors = append(doors, h.gateway.ServeApproved)
 		if h.apps != nil {
-			doors = append(doors, h.gateway.WatchConnections, h.warm)
+			doors = append(doors, h.gateway.WatchConnections, h.gateway.WatchAccounts, h.warm, h.apps.WatchDefinitions)
 		}
 		if h.options.public != nil {
 			doors = append(doors, func(ctx context.Context) error { return h.gateway.ServePublic(ctx, h.options.public) })
@@ -356,23 +359,20 @@ func (h *house) link(ctx context.Context, c gateway.Caller, app string) error {
 	err = h.gateway.RequestLink(ctx, store.UpdateRef{}, m, app, store.Chat{ID: m.Person.Telegram, Private: true})
 	if err != nil {
 		h.log.Error().Str("event", "connect.failed").Str("app", app).Err(err).Send()
+		return err
 	}
-	return err
+	h.gateway.Await(ctx, c, app)
+	return nil
 }
 
-// account names the account that a caller uses for an app: the newest one they confirmed.
+// account names the account that a caller uses for an app.
 func (h *house) account(ctx context.Context, c gateway.Caller, app string) (string, error) {
 	all, err := h.store.Accounts(ctx, c.Principal.Company, c.Principal.Membership)
 	if err != nil {
 		return "", err
 	}
-	var newest store.Account
-	for _, a := range all {
-		if a.App == app && !a.Created.Before(newest.Created) {
-			newest = a
-		}
-	}
-	return newest.Provider, nil
+	a, err := gateway.InUse(all, app)
+	return a.Provider, err
 }
 
 func newSandbox(cfg Config, accept bool) (*runner.Sandbox, error) {
@@ -404,7 +404,7 @@ func pipedreamConfig(cfg Config) pipedream.Config {
 func offeredApps(apps []pipedream.App) []gateway.App {
 	var all []gateway.App
 	for _, a := range apps {
-		all = append(all, gateway.App{Slug: a.Slug, Name: a.Name.ES})
+		all = append(all, gateway.App{Slug: a.Slug, Name: a.Name.ES, Category: a.Category.EN})
 	}
 	return all
 }
@@ -412,7 +412,10 @@ func offeredApps(apps []pipedream.App) []gateway.App {
 // instructions words the server's instructions from the house table: the gateway knows who asks, prompt knows how to say it.
 func instructions(apps []pipedream.App) func(gateway.Instructions) string {
 	return func(in gateway.Instructions) string {
-		words := prompt.InstructionsInput{Lang: in.Lang}
+		words := prompt.InstructionsInput{Lang: in.Lang, Empty: in.Empty}
+		for _, p := range in.Preferences {
+			words.Preferences = append(words.Preferences, preferenceIn(apps, p, in.Lang))
+		}
 		for _, a := range apps {
 			if slices.ContainsFunc(in.Apps, func(c gateway.App) bool { return c.Slug == a.Slug }) {
 				words.Apps = append(words.Apps, prompt.App{Name: a.Name.In(in.Lang), Prefix: a.Slug, Hint: a.Instruction.In(in.Lang)})
@@ -420,6 +423,27 @@ func instructions(apps []pipedream.App) func(gateway.Instructions) string {
 		}
 		return prompt.Instructions(words)
 	}
+}
+
+// preference words a person's preference for their prompt.
+func (h *house) preference(p store.Preference, lang string) prompt.Preference {
+	if h.apps == nil {
+		return prompt.Preference{}
+	}
+	return preferenceIn(h.apps.Apps(), p, lang)
+}
+
+func preferenceIn(apps []pipedream.App, p store.Preference, lang string) prompt.Preference {
+	words := prompt.Preference{}
+	for _, a := range apps {
+		if a.Category.EN == p.Category {
+			words.Category = a.Category.In(lang)
+		}
+		if a.Slug == p.App {
+			words.App = a.Name.In(lang)
+		}
+	}
+	return words
 }
 
 func prices() []model.Price {

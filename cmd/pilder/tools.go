@@ -52,7 +52,7 @@ func toolsCommand() *cobra.Command {
 		},
 	}
 	list.Flags().BoolVar(&asJSON, "json", false, "as JSON")
-	cmd.AddCommand(list)
+	cmd.AddCommand(list, toolsReviewCommand(), toolsAcceptCommand())
 	return cmd
 }
 

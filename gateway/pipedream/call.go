@@ -72,13 +72,16 @@ type runAsk struct {
 }
 
 // perform runs a prepared call: once, unless it is a read, which is repeated once when the provider or the app was at
-// fault or busy.
+// fault or busy, or the provider asked for the account it has, which comes before any effect.
 func (c *Connector) perform(ctx context.Context, call gateway.Call, r ready) gateway.Result {
 	body := ask{method: http.MethodPost, path: c.client.inProject("actions", "run"), body: runAsk{
 		ID: r.action.key, Version: r.action.Version, ExternalUser: call.Caller.ExternalUser, Dynamic: r.dynamic,
 		Props: r.action.configured(r.account, r.fields, r.values, c.labelOf(call, r.account, r.action.offer)),
 	}}
 	done, problem := c.run(ctx, r.action.Class, body)
+	if problem != nil && problem.again && ctx.Err() == nil {
+		done, problem = c.run(ctx, r.action.Class, body)
+	}
 	if problem != nil && r.action.Class == policy.ClassRead && ctx.Err() == nil {
 		again := problem.code == codeUnavailable || problem.code == codeBusy && c.client.wait(ctx, problem.after)
 		if again {
@@ -117,7 +120,13 @@ func (c *Connector) accountFor(ctx context.Context, call gateway.Call, o *offer)
 	id := call.Account
 	if id == "" && c.cfg.Account != nil {
 		var err error
-		if id, err = c.cfg.Account(ctx, call.Caller, o.app.Slug); err != nil {
+		id, err = c.cfg.Account(ctx, call.Caller, o.app.Slug)
+		switch {
+		case errors.Is(err, gateway.ErrChooseAccount):
+			return "", problem(codeChooseAccount)
+		case errors.Is(err, gateway.ErrReconnect):
+			return "", problem(codeReconnect)
+		case err != nil:
 			t := problem(codeGatewayProblem)
 			t.operator = "looking up the account in use"
 			return "", t

@@ -71,7 +71,7 @@ func (c *Connector) Accounts(ctx context.Context, externalUser, app string) ([]g
 	}
 	out := make([]gateway.ProviderAccount, 0, len(found))
 	for _, a := range found {
-		out = append(out, gateway.ProviderAccount{ID: a.ID, Name: clean(a.Name, 100), Usable: a.Usable()})
+		out = append(out, gateway.ProviderAccount{ID: a.ID, Name: clean(a.Name, 100), Usable: a.Usable(), OurFault: a.OurFault})
 	}
 	return out, nil
 }

@@ -45,9 +45,16 @@ type Config struct {
 	// Apps holds one YAML file per app: the house table of offered actions. Required.
 	Apps fs.FS
 
-	// Account names the account in use of a caller for an app when a call names none: its provider id, or "" for none.
+	// Account names the account in use of a caller for an app when a call names none: its provider id, or "" for none;
+	// gateway.ErrChooseAccount and gateway.ErrReconnect where there is one only in name.
 	// Nil: the caller's only usable account at the provider.
 	Account func(ctx context.Context, c gateway.Caller, app string) (string, error)
+
+	// Store keeps the definitions as they were accepted, and what the registry says otherwise. Nil: they are fetched anew by
+	// each process, and a change shows only within one.
+	Store *store.Store
+	// RefreshEvery is how often the registry is looked at for changes, give or take a fifth. Default 6 h.
+	RefreshEvery time.Duration
 
 	// AccountTTL is how long a looked-up account is believed. Default and most 60 s.
 	AccountTTL time.Duration
@@ -122,6 +129,7 @@ func withDefaults(cfg Config) Config {
 		}
 	}
 	def(&cfg.AccountTTL, time.Minute, time.Minute)
+	def(&cfg.RefreshEvery, 6*time.Hour, 0)
 	def(&cfg.ReadTimeout, 30*time.Second, 0)
 	def(&cfg.RunTimeout, 60*time.Second, 0)
 	def(&cfg.MaxWait, 10*time.Second, 0)
@@ -137,9 +145,12 @@ func withDefaults(cfg Config) Config {
 // Apps gives the apps of the house table in the order in which they are offered.
 func (c *Connector) Apps() []App { return slices.Clone(c.apps) }
 
-// Warm fetches every pinned definition that is not there yet, so that no listing has to. What cannot be had is logged,
-// left out of the lists and tried again later; the error is the first of them.
+// Warm loads every pinned definition that is kept and fetches what is not there yet, so that no listing has to. What cannot
+// be had is logged, left out of the lists and tried again later; the error is the first of them.
 func (c *Connector) Warm(ctx context.Context) error {
+	if err := c.defs.load(ctx, c.table); err != nil {
+		return err
+	}
 	var all []*offer
 	for _, a := range c.apps {
 		all = append(all, c.offersOf(a.Slug)...)

@@ -50,6 +50,8 @@ func decodeRun(class policy.Class, r reply, err error) (performed, *trouble) {
 		return performed{}, attributed(class, in.Error, in.Exports)
 	case hasError(in.OS) && !returned(in.Ret):
 		return performed{}, attributed(class, firstError(in.OS), in.Exports)
+	case in.Exports["$summary"] == nil && wantsAccount(in.Ret):
+		return performed{}, &trouble{code: codeReconnect, class: class, again: true}
 	}
 	out := performed{warning: hasError(in.OS)}
 	if returned(in.Ret) {
@@ -158,6 +160,26 @@ func detailLines(raw json.RawMessage) []string {
 		}
 	}
 	return sortedAtMost(out, 12)
+}
+
+var connectAsked = regexp.MustCompile(`(?is)(account (is )?required|connect (your|an|the) account|/_static/connect).{0,400}https?://|https?://[^\s"]*/_static/connect`)
+
+// wantsAccount tells an answer that is no return of the action but the provider's own wish for an account, with a link and
+// as if it were a success (public issue 21104): a text, or a tool result of one. Nothing was performed then.
+func wantsAccount(ret json.RawMessage) bool {
+	var text string
+	if json.Unmarshal(ret, &text) != nil {
+		var in struct {
+			Content []struct {
+				Text string `json:"text"`
+			} `json:"content"`
+		}
+		if json.Unmarshal(ret, &in) != nil || len(in.Content) != 1 {
+			return false
+		}
+		text = in.Content[0].Text
+	}
+	return len(text) < 2000 && connectAsked.MatchString(text)
 }
 
 func hasError(os []observation) bool {

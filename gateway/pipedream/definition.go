@@ -7,13 +7,12 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"net/http"
-	"net/url"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"pilder/store"
 )
 
 // retryDefinition is how long a definition that could not be had is left alone, so that no listing waits for it again.
@@ -67,11 +66,13 @@ var (
 	errNotOfferable = errors.New("action cannot be offered")
 )
 
-// definitions keeps the compiled actions of the house table. What is here never changes: another definition under the same
-// version needs a human.
+// definitions keeps the compiled actions of the house table. Another definition under the same version needs a human: what
+// is here changes only when one accepted it.
 type definitions struct {
 	client *client
+	store  *store.Store // nil: nothing outlives the process
 	now    func() time.Time
+	told   map[string]string // of the one refresh at a time: what the operator has heard of, by action
 
 	mu     sync.Mutex
 	ready  map[string]*action
@@ -80,7 +81,7 @@ type definitions struct {
 }
 
 func newDefinitions(c *client, cfg Config) *definitions {
-	return &definitions{client: c, now: cfg.Now, ready: map[string]*action{}, broken: map[string]time.Time{}, flying: map[string]chan struct{}{}}
+	return &definitions{client: c, store: cfg.Store, now: cfg.Now, told: map[string]string{}, ready: map[string]*action{}, broken: map[string]time.Time{}, flying: map[string]chan struct{}{}}
 }
 
 // known gives a compiled action, nil when there is none.
@@ -158,26 +159,13 @@ func (d *definitions) one(ctx context.Context, o *offer) error {
 	return err
 }
 
-// get fetches a definition by key and pinned version and compiles it.
+// get fetches a definition by key and pinned version, and compiles what is accepted of it.
 func (d *definitions) get(ctx context.Context, o *offer) (*action, error) {
-	r, err := d.client.read(ctx, ask{method: http.MethodGet, path: d.client.inProject("actions", o.key), query: url.Values{"version": {o.Version}}})
-	var in struct {
-		Data json.RawMessage `json:"data"`
-	}
-	if err := expect(r, err, "reading action "+o.key, &in); err != nil {
+	def, err := d.ask(ctx, o, o.Version)
+	if err != nil {
 		return nil, err
 	}
-	if in.Data == nil {
-		in.Data = r.body // a bare component
-	}
-	var def definition
-	if err := json.Unmarshal(in.Data, &def); err != nil {
-		return nil, fmt.Errorf("reading action %s: decoding the definition: %w", o.key, err)
-	}
-	if def.Key != o.key || def.Version != o.Version {
-		return nil, fmt.Errorf("reading action %s: %w", o.key, errOtherVersion)
-	}
-	return compile(o, def, hashOf(in.Data))
+	return d.keep(ctx, o, def)
 }
 
 // hashOf is the hash of what people reviewed: description, props, annotations and stash, in canonical JSON.

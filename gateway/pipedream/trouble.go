@@ -37,6 +37,7 @@ type trouble struct {
 	class    policy.Class
 	app      string // name of the app, for the sentence
 	unknown  bool   // it may have been performed
+	again    bool   // it certainly was not, and may work at once
 	after    time.Duration
 	problems []string // of bad_arguments
 	fields   *ordered // of needs_fields: a schema

@@ -320,9 +320,17 @@ CREATE TABLE account (
 	provider_mac  BLOB NOT NULL,
 	name          BLOB,
 	state         TEXT NOT NULL,
+	is_chosen     INTEGER NOT NULL DEFAULT 0,
+	reason        TEXT NOT NULL DEFAULT '',
+	asked_ms      INTEGER NOT NULL DEFAULT 0,
+	checked_ms    INTEGER NOT NULL DEFAULT 0,
+	link_id       TEXT NOT NULL DEFAULT '',
 	created_ms    INTEGER NOT NULL,
 	UNIQUE (company_id, membership_id, app, provider_mac)
 ) STRICT;
+-- Calls act with the chosen account; a second one beside it is impossible.
+CREATE UNIQUE INDEX account_one_chosen ON account (company_id, membership_id, app) WHERE is_chosen = 1;
+CREATE INDEX account_check ON account (checked_ms) WHERE state IN ('active', 'broken');
 
 CREATE TABLE link (
 	link_id       TEXT NOT NULL PRIMARY KEY,
@@ -337,12 +345,13 @@ CREATE TABLE link (
 	state         TEXT NOT NULL,
 	connect_hash  BLOB,
 	accounts_before BLOB,
+	accounts      INTEGER NOT NULL DEFAULT 0,
 	created_ms    INTEGER NOT NULL,
 	expires_ms    INTEGER NOT NULL,
 	opened_ms     INTEGER NOT NULL DEFAULT 0,
 	used_ms       INTEGER NOT NULL DEFAULT 0
 ) STRICT;
-CREATE INDEX link_opened ON link (expires_ms) WHERE state = 'opened';
+CREATE INDEX link_opened ON link (expires_ms) WHERE state IN ('opened', 'used');
 
 -- Insert-only. detail is the exact text that the chain hashes.
 CREATE TABLE audit (
@@ -384,4 +393,48 @@ CREATE TABLE lease (
 	owner    TEXT NOT NULL,
 	until_ms INTEGER NOT NULL,
 	fence    INTEGER NOT NULL
+) STRICT;
+
+-- A request that stopped for want of an app, and goes on once when it is connected.
+CREATE TABLE app_wait (
+	wait_id         TEXT NOT NULL PRIMARY KEY,
+	company_id      TEXT NOT NULL,
+	membership_id   TEXT NOT NULL REFERENCES membership (membership_id),
+	conversation_id TEXT NOT NULL REFERENCES conversation (conversation_id),
+	run_id          TEXT NOT NULL,
+	message_id      TEXT NOT NULL,
+	app             TEXT NOT NULL,
+	state           TEXT NOT NULL,
+	resume_id       TEXT NOT NULL DEFAULT '',
+	created_ms      INTEGER NOT NULL,
+	expires_ms      INTEGER NOT NULL,
+	connected_ms    INTEGER NOT NULL DEFAULT 0,
+	ended_ms        INTEGER NOT NULL DEFAULT 0
+) STRICT;
+CREATE UNIQUE INDEX app_wait_one ON app_wait (conversation_id, membership_id, app) WHERE state IN ('waiting', 'connected');
+CREATE INDEX app_wait_app ON app_wait (membership_id, app) WHERE state = 'waiting';
+CREATE INDEX app_wait_run ON app_wait (run_id) WHERE state = 'connected';
+
+-- Which of a person's apps is meant by "the calendar". app is empty while they were asked and have not said.
+CREATE TABLE preference (
+	company_id    TEXT NOT NULL,
+	membership_id TEXT NOT NULL REFERENCES membership (membership_id),
+	category      TEXT NOT NULL,
+	app           TEXT NOT NULL DEFAULT '',
+	asked_ms      INTEGER NOT NULL,
+	set_ms        INTEGER NOT NULL DEFAULT 0,
+	PRIMARY KEY (company_id, membership_id, category)
+) STRICT;
+
+-- Action definitions of the registry of connected apps, as accepted; next_* is what it says now, for a human to look at.
+CREATE TABLE definition (
+	action       TEXT NOT NULL PRIMARY KEY,
+	version      TEXT NOT NULL,
+	hash         TEXT NOT NULL,
+	text         BLOB NOT NULL,
+	next_version TEXT NOT NULL DEFAULT '',
+	next_hash    TEXT NOT NULL DEFAULT '',
+	next_text    BLOB,
+	accepted_ms  INTEGER NOT NULL,
+	seen_ms      INTEGER NOT NULL
 ) STRICT;
