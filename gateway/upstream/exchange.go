@@ -172,7 +172,9 @@ func (l *httpLink) send(ctx context.Context, s *session, q question, id int64, b
 	}
 	resp, err := l.u.http.Do(req)
 	if err != nil {
-		if !reached.Load() {
+		// A request that net/http began anew has written nothing before: it repeats no POST otherwise.
+		var dial *net.OpError
+		if !reached.Load() || errors.As(err, &dial) && dial.Op == "dial" {
 			return exchanged{}, errNotSent
 		}
 		return exchanged{}, errLost

@@ -99,6 +99,7 @@ func (u *server) troubleOf(t *tool, err error) *trouble {
 		out.unknown = true
 	}
 	if out.code == codeNotFound {
+		out.appText = ""
 		u.listChanged()
 	}
 	if t.class == policy.ClassRead {
