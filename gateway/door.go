@@ -131,6 +131,7 @@ func (d *door) instructions() Instructions {
 			in.Offered = append(in.Offered, app)
 		}
 	}
+	in.Apps = append(in.Apps, d.g.cfg.Open(d.run.Principal.Company)...)
 	return in
 }
 
@@ -160,7 +161,7 @@ func unreached(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, erro
 	return nil, errors.New("call went past the gateway")
 }
 
-// watchAccounts lets an app that is connected or disconnected in mid-run come or go at once.
+// watchAccounts lets an app that is connected or disconnected in mid-run, or whose tools change, come or go at once.
 func (d *door) watchAccounts(ctx context.Context) {
 	tick := time.NewTicker(accountsEvery)
 	defer tick.Stop()
@@ -180,7 +181,7 @@ func (d *door) refresh(ctx context.Context) {
 	p := d.run.Principal
 	accounts, err := d.g.store.Accounts(ctx, p.Company, p.Membership)
 	old := d.access.Load()
-	if err != nil || (slices.Equal(accounts, old.accounts) && !old.partial) {
+	if err != nil || (slices.Equal(accounts, old.accounts) && !old.partial && old.changes == d.g.cfg.Changes()) {
 		return // an account that cannot be looked up now is found again in a moment
 	}
 	d.access.Store(d.g.accessFor(ctx, d.run, accounts, d.ledger, d.halt))

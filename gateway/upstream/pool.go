@@ -100,13 +100,6 @@ func (p *pool) tidy(idle time.Duration) {
 	}
 }
 
-// size is how many links are kept.
-func (p *pool) size() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return len(p.links)
-}
-
 // serve tidies and says goodbyes until ctx ends, and then says all that are left.
 func (p *pool) serve(ctx context.Context) {
 	tick := time.NewTicker(tidyEvery)
