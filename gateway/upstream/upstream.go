@@ -260,6 +260,14 @@ func (c *Connector) Open(company policy.CompanyID) []Spec {
 // Changes counts how often a list of tools has changed: whoever listed at another count lists again.
 func (c *Connector) Changes() uint64 { return c.changes.Load() }
 
+// Stale has every list looked at again by whoever lists next, as after a change of what is accepted.
+func (c *Connector) Stale() {
+	for _, u := range c.upstreams {
+		u.catalogueFor(gateway.Caller{}) // at least the one that all share
+		u.listChanged()
+	}
+}
+
 func (u *server) isFor(company policy.CompanyID) bool {
 	return len(u.Companies) == 0 || slices.Contains(u.Companies, company)
 }
