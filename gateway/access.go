@@ -23,6 +23,7 @@ type access struct {
 	tools    map[string]offer
 	barred   map[string]bool // tools that exist for the person and are not for the agent
 	partial  bool            // a connector could not list its tools
+	changes  uint64          // Config.Changes when the tools were listed
 	ledger   *ledger
 	halt     <-chan struct{} // closed when calls under way get no more time; nil: they have all of theirs
 }
@@ -37,12 +38,18 @@ type offer struct {
 // others are none of its business.
 func (g *Gateway) accessFor(ctx context.Context, run store.Run, accounts []store.Account, l *ledger, halt <-chan struct{}) *access {
 	apps := appsOf(accounts)
+	for _, app := range g.cfg.Open(run.Principal.Company) {
+		apps = append(apps, app.Slug)
+	}
+	slices.Sort(apps)
+	apps = slices.Compact(apps)
 	a := &access{
 		run:      run,
 		grant:    run.Grant.WithApps(apps),
 		accounts: accounts,
 		tools:    map[string]offer{},
 		barred:   map[string]bool{},
+		changes:  g.cfg.Changes(),
 		ledger:   l,
 		halt:     halt,
 		caller: Caller{
@@ -112,8 +119,7 @@ func appsOf(accounts []store.Account) []string {
 			apps = append(apps, a.App)
 		}
 	}
-	slices.Sort(apps)
-	return slices.Compact(apps)
+	return apps
 }
 
 func langOf(m store.Membership) string {

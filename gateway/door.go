@@ -138,6 +138,7 @@ func (d *door) instructions() Instructions {
 			in.Offered = append(in.Offered, app)
 		}
 	}
+	in.Apps = append(in.Apps, d.g.cfg.Open(d.run.Principal.Company)...)
 	in.Preferences, in.Empty = d.run.Preferences, a.empty()
 	if in.Empty != "" {
 		d.g.cfg.Log.Warn().Str("event", "tools.none").Str("run", string(d.run.ID)).Str("company", string(d.run.Principal.Company)).
@@ -172,7 +173,8 @@ func unreached(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, erro
 	return nil, errors.New("call went past the gateway")
 }
 
-// watch lets an app that is connected or disconnected in mid-run come or go at once, and ends idle MCP sessions.
+// watch lets an app that is connected or disconnected in mid-run, or whose tools change, come or go at once, and ends idle
+// MCP sessions.
 func (d *door) watch(ctx context.Context) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
@@ -193,7 +195,7 @@ func (d *door) refresh(ctx context.Context) {
 	p := d.run.Principal
 	accounts, err := d.g.store.Accounts(ctx, p.Company, p.Membership)
 	old := d.access.Load()
-	if err != nil || (slices.Equal(accounts, old.accounts) && !old.partial) {
+	if err != nil || (slices.Equal(accounts, old.accounts) && !old.partial && old.changes == d.g.cfg.Changes()) {
 		return // an account that cannot be looked up now is found again in a moment
 	}
 	d.access.Store(d.g.accessFor(ctx, d.run, accounts, d.ledger, d.halt))

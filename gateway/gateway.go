@@ -28,6 +28,11 @@ type Config struct {
 	Version string
 	// Apps are the apps that can be connected, in the order in which they are offered.
 	Apps []App
+	// Open gives the apps that a company's members have without connecting them. Default: none.
+	Open func(policy.CompanyID) []App
+	// Changes counts how often a connector's list has changed by itself: a door that listed at another count lists again.
+	// Default: lists change with their person's accounts only.
+	Changes func() uint64
 
 	// PublicURL is where people's browsers reach the public handler, without a slash at the end: "https://pilder.example".
 	// Empty: no connect links are made.
@@ -153,6 +158,12 @@ func withDefaults(cfg Config) Config {
 	}
 	if cfg.Instructions == nil {
 		cfg.Instructions = func(Instructions) string { return "" }
+	}
+	if cfg.Open == nil {
+		cfg.Open = func(policy.CompanyID) []App { return nil }
+	}
+	if cfg.Changes == nil {
+		cfg.Changes = func() uint64 { return 0 }
 	}
 	if cfg.Ready == nil {
 		cfg.Ready = func(context.Context) error { return nil }

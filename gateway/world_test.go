@@ -357,6 +357,8 @@ func newApp() *app {
 }
 
 func (a *app) Tools(_ context.Context, c gateway.Caller) ([]gateway.Tool, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	var all []gateway.Tool
 	for _, slug := range c.Apps {
 		all = append(all, a.tools[slug]...)

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/viper"
 
 	"pilder/gateway/egress"
+	"pilder/gateway/upstream"
 	"pilder/store"
 )
 
@@ -70,6 +71,8 @@ type Config struct {
 	WebAllow  []string // names whose https pages agents can read; empty: no web door
 	WebSearch bool     // agents can search the web; the model's provider searches
 
+	Upstreams []upstream.Spec // other MCP servers as sources of tools; in the file only
+
 	Reserved []string // reserved keys that were set
 
 	LogLevel  string // debug, info, warn, error; default info
@@ -118,6 +121,7 @@ func keys() map[string]any {
 		"runner.warm.max":         4,
 		"runner.warm.idle":        "10m",
 		"metrics.listen":          "",
+		"upstreams":               []any{},
 	}
 }
 
@@ -147,7 +151,11 @@ func LoadConfig(file string, environ []string) (Config, error) {
 	if err := readEnviron(v, environ, known); err != nil {
 		return Config{}, err
 	}
-	return settle(v, base)
+	c, err := settle(v, base)
+	if err == nil && v.ConfigFileUsed() != "" {
+		c.Upstreams, err = readUpstreams(v.ConfigFileUsed(), base)
+	}
+	return c, err
 }
 
 // readFile reads the file and tells where relative paths start: in its folder, so that a command means the same data from
@@ -176,6 +184,7 @@ func readEnviron(v *viper.Viper, environ []string, known map[string]any) error {
 	for key := range known {
 		names["PILDER_"+strings.ToUpper(strings.ReplaceAll(key, ".", "_"))] = key
 	}
+	delete(names, "PILDER_UPSTREAMS") // a list of many settings belongs into the file
 	names["TELEGRAM_BOT_TOKEN"], names["ANTHROPIC_API_KEY"] = "telegram.token", "model.key"
 	for _, ours := range []bool{false, true} { // the borrowed names first, so that ours win
 		for _, line := range environ {

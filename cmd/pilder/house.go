@@ -22,6 +22,7 @@ import (
 	"pilder/gateway/model"
 	"pilder/gateway/native"
 	"pilder/gateway/pipedream"
+	"pilder/gateway/upstream"
 	"pilder/prompt"
 	"pilder/runner"
 	"pilder/store"
@@ -47,6 +48,8 @@ type house struct {
 	apps    *pipedream.Connector // nil without a project
 	doors   *model.Doors
 	runner  *runner.Runner
+
+	upstreams *upstream.Connector // nil when none is configured
 }
 
 // buildHouse opens the store and joins the parts; nothing runs until Run.
@@ -73,6 +76,9 @@ func (h *house) buildGateway(context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := h.buildUpstreams(); err != nil {
+		return err
+	}
 	offered := offeredApps(apps)
 	cfg := gateway.Config{
 		Version: version, Apps: offered, PublicURL: h.cfg.GatewayPublicURL, WebhookSecret: store.RandomSecret(""),
@@ -82,7 +88,8 @@ func (h *house) buildGateway(context.Context) error {
 		Accounts: gateway.AccountWords{
 			Broken: bot.BrokenCard, Mended: bot.MendedNotice, Choose: bot.ChooseCard, Resume: bot.Resumed(h.appName),
 		},
-		Instructions: instructions(apps),
+		Instructions: instructions(apps, h.cfg.Upstreams),
+		Open:         h.openApps,
 		Ready:        h.ready,
 		Taint:        webTaint(h.cfg),
 		Log:          h.log,
@@ -110,6 +117,10 @@ func (h *house) buildGateway(context.Context) error {
 		nativeConfig.Send = sendMail(h.apps)
 	} else {
 		nativeConfig.Apps, cfg.Apps = nil, nil
+	}
+	if h.upstreams != nil {
+		connectors = append(connectors, h.upstreams)
+		cfg.Changes = h.upstreams.Changes
 	}
 	house, err := native.New(nativeConfig)
 	if err != nil {
@@ -251,6 +262,11 @@ func (h *house) appName(slug, lang string) string {
 			}
 		}
 	}
+	for _, u := range h.cfg.Upstreams {
+		if u.Slug == slug {
+			return u.Name.In(lang)
+		}
+	}
 	return slug
 }
 
@@ -311,7 +327,11 @@ func (h *house) stages() [][]func(context.Context) error {
 			doors = append(doors, func(ctx context.Context) error { return h.gateway.ServePublic(ctx, h.options.public) })
 		}
 	}
-	return [][]func(context.Context) error{talk, work, doors, {h.store.Run}}
+	var sources []func(context.Context) error // what doors and runs call
+	if h.upstreams != nil && (h.role("worker") || h.role("gateway")) {
+		sources = append(sources, h.upstreams.Run)
+	}
+	return [][]func(context.Context) error{talk, work, doors, sources, {h.store.Run}}
 }
 
 // runAgents runs the runner. A sandbox that is too weak is the machine's fault.
@@ -410,7 +430,7 @@ func offeredApps(apps []pipedream.App) []gateway.App {
 }
 
 // instructions words the server's instructions from the house table: the gateway knows who asks, prompt knows how to say it.
-func instructions(apps []pipedream.App) func(gateway.Instructions) string {
+func instructions(apps []pipedream.App, upstreams []upstream.Spec) func(gateway.Instructions) string {
 	return func(in gateway.Instructions) string {
 		words := prompt.InstructionsInput{Lang: in.Lang, Empty: in.Empty}
 		for _, p := range in.Preferences {
@@ -421,6 +441,7 @@ func instructions(apps []pipedream.App) func(gateway.Instructions) string {
 				words.Apps = append(words.Apps, prompt.App{Name: a.Name.In(in.Lang), Prefix: a.Slug, Hint: a.Instruction.In(in.Lang)})
 			}
 		}
+		words.Apps = append(words.Apps, upstreamWords(upstreams, in)...)
 		return prompt.Instructions(words)
 	}
 }

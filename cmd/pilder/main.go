@@ -87,7 +87,7 @@ func rootCommand() *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError("%w", err) })
 	root.AddCommand(
 		serveCommand(), demoCommand(), runCommand(), initCommand(), doctorCommand(), migrateCommand(), versionCommand(),
-		companyCommand(), personCommand(), inviteCommand(), runsCommand(), toolsCommand(), policyCommand(), auditCommand(),
+		companyCommand(), personCommand(), inviteCommand(), runsCommand(), toolsCommand(), upstreamCommand(), policyCommand(), auditCommand(),
 		sandboxCommand(), simCommand(), cliCommand(),
 	)
 	strict(root)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -116,6 +117,10 @@ func policyExplainCommand() *cobra.Command {
 				return err
 			}
 			action.Taint, action.Said = taint, said
+			cfg, err := loadConfig(cmd)
+			if err != nil {
+				return err
+			}
 			return withStore(cmd, func(ctx context.Context, s *store.Store) error {
 				company, err := findCompany(ctx, s, args[0])
 				if err != nil {
@@ -133,6 +138,7 @@ func policyExplainCommand() *cobra.Command {
 					now.Grant = policy.NewGrant(policy.GrantInput{Principal: now.Principal, Domains: company.Domains, Apps: now.Grant.Apps,
 						NobodyElseApproves: now.Grant.SoleAdmin, Policy: p})
 				}
+				now.Grant = now.Grant.WithApps(append(slices.Clone(now.Grant.Apps), openSlugs(cfg.Upstreams, company.ID)...))
 				return printExplained(cmd.OutOrStdout(), now, action, asJSON)
 			})
 		},

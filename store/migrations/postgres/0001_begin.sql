@@ -438,3 +438,24 @@ CREATE TABLE definition (
 	accepted_ms  BIGINT NOT NULL,
 	seen_ms      BIGINT NOT NULL
 );
+
+-- Upstreams: the tools of other MCP servers as they were accepted, and the operators' own secrets for them.
+CREATE TABLE upstream_tool (
+	upstream      TEXT NOT NULL,
+	company_id    TEXT NOT NULL DEFAULT '',
+	tool          TEXT NOT NULL,
+	is_listed     BIGINT NOT NULL,
+	accepted_hash TEXT NOT NULL DEFAULT '',
+	accepted      BYTEA,
+	accepted_ms   BIGINT NOT NULL DEFAULT 0,
+	held_hash     TEXT NOT NULL DEFAULT '',
+	held          BYTEA,
+	held_ms       BIGINT NOT NULL DEFAULT 0,
+	PRIMARY KEY (upstream, company_id, tool)
+);
+
+CREATE TABLE upstream_secret (
+	upstream TEXT NOT NULL PRIMARY KEY,
+	secret   BYTEA NOT NULL,
+	set_ms   BIGINT NOT NULL
+);

@@ -438,3 +438,24 @@ CREATE TABLE definition (
 	accepted_ms  INTEGER NOT NULL,
 	seen_ms      INTEGER NOT NULL
 ) STRICT;
+
+-- Upstreams: the tools of other MCP servers as they were accepted, and the operators' own secrets for them.
+CREATE TABLE upstream_tool (
+	upstream      TEXT NOT NULL,
+	company_id    TEXT NOT NULL DEFAULT '',
+	tool          TEXT NOT NULL,
+	is_listed     INTEGER NOT NULL,
+	accepted_hash TEXT NOT NULL DEFAULT '',
+	accepted      BLOB,
+	accepted_ms   INTEGER NOT NULL DEFAULT 0,
+	held_hash     TEXT NOT NULL DEFAULT '',
+	held          BLOB,
+	held_ms       INTEGER NOT NULL DEFAULT 0,
+	PRIMARY KEY (upstream, company_id, tool)
+) STRICT;
+
+CREATE TABLE upstream_secret (
+	upstream TEXT NOT NULL PRIMARY KEY,
+	secret   BLOB NOT NULL,
+	set_ms   INTEGER NOT NULL
+) STRICT;

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"pilder/gateway"
+	"pilder/gateway/upstream"
+	"pilder/policy"
+	"pilder/prompt"
+	"pilder/runner"
+	"pilder/store"
+)
+
+// buildUpstreams makes the connector of other MCP servers; nil when none is configured.
+func (h *house) buildUpstreams() error {
+	if len(h.cfg.Upstreams) == 0 {
+		return nil
+	}
+	cfg := upstream.Config{Upstreams: h.cfg.Upstreams, Bearer: h.upstreamSecret, Version: version, Log: h.log}
+	for _, u := range h.cfg.Upstreams {
+		if u.Auth == upstream.AuthOAuth {
+			return fmt.Errorf("upstream %s: auth oauth is not offered by this version", u.Slug)
+		}
+	}
+	if slices.ContainsFunc(h.cfg.Upstreams, func(u upstream.Spec) bool { return len(u.Command) > 0 }) {
+		box, err := newSandbox(h.cfg, h.options.acceptUnsandboxed)
+		if err != nil {
+			return machineError("%w", err)
+		}
+		cfg.Start = startUpstream(box, filepath.Join(h.cfg.Data, "upstreams"))
+	}
+	var err error
+	h.upstreams, err = upstream.New(cfg, h.store)
+	return err
+}
+
+// startUpstream starts a program in a sandbox of its own, with a folder of its own that stays between two starts.
+func startUpstream(box *runner.Sandbox, folder string) func(context.Context, upstream.Command) (io.ReadWriteCloser, error) {
+	return func(ctx context.Context, c upstream.Command) (io.ReadWriteCloser, error) {
+		work, err := filepath.Abs(filepath.Join(folder, c.Upstream, c.Owner))
+		if err != nil {
+			return nil, err
+		}
+		if err := os.MkdirAll(work, 0o700); err != nil {
+			return nil, fmt.Errorf("making the folder of upstream %s: %w", c.Upstream, err)
+		}
+		return box.StartProgram(ctx, runner.Program{Argv: c.Argv, Env: c.Env, Folder: c.Folder, Work: work})
+	}
+}
+
+// upstreamSecret gives what an upstream knows this pilder by. One that was never set is the operator's trouble.
+func (h *house) upstreamSecret(ctx context.Context, _ gateway.Caller, app string) (store.Secret, error) {
+	secret, err := h.store.UpstreamSecret(ctx, app)
+	if err != nil {
+		h.log.Error().Str("event", "upstream.no_secret").Str("app", app).Bool("unset", errors.Is(err, store.ErrNotFound)).Send()
+	}
+	return secret, err
+}
+
+// openApps are the apps that a company's members have without connecting them.
+func (h *house) openApps(company policy.CompanyID) []gateway.App {
+	if h.upstreams == nil {
+		return nil
+	}
+	var all []gateway.App
+	for _, u := range h.upstreams.Open(company) {
+		all = append(all, gateway.App{Slug: u.Slug, Name: u.Name.In("es")})
+	}
+	return all
+}
+
+// upstreamWords are the lines of an agent's instructions about upstreams.
+func upstreamWords(specs []upstream.Spec, in gateway.Instructions) []prompt.App {
+	var all []prompt.App
+	for _, u := range specs {
+		if slices.ContainsFunc(in.Apps, func(a gateway.App) bool { return a.Slug == u.Slug }) {
+			all = append(all, prompt.App{Name: u.Name.In(in.Lang), Prefix: u.Slug, Hint: u.Hint.In(in.Lang)})
+		}
+	}
+	return all
+}
+
+// openSlugs are the same for a command that has no house.
+func openSlugs(specs []upstream.Spec, company policy.CompanyID) []string {
+	var all []string
+	for _, u := range specs {
+		if u.Auth != upstream.AuthOAuth && (len(u.Companies) == 0 || slices.Contains(u.Companies, company)) {
+			all = append(all, u.Slug)
+		}
+	}
+	return all
+}
