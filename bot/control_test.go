@@ -62,7 +62,7 @@ func (w *world) executes(o store.Outcome) (count func() int) {
 			mu.Lock()
 			n++
 			mu.Unlock()
-			return w.store.EndApproved(ctx, a, o, "", "Sent message with id 17", bot.Outcome(a, o, "Sent message with id 17")...)
+			return w.store.EndApproved(ctx, a, store.Ended{Outcome: o, Text: "Sent message with id 17"}, bot.Outcome(a, o, "Sent message with id 17")...)
 		})
 		if err != nil {
 			w.t.Error(err)
@@ -108,7 +108,7 @@ func TestAHeldCallIsShownApprovedOnceAndItsOutcomeTold(t *testing.T) {
 			t.Errorf("toast %q", got)
 		}
 		again := w.sim.Press(bruno, card.ID, card.Buttons[0][0].Data)
-		if got := w.answered(again); got != "That was decided before." {
+		if got := w.answered(again); !strings.HasPrefix(got, "Bruno Lee decided that before (") {
 			t.Errorf("second toast %q", got)
 		}
 		w.reads(ana, "Hecho: enviar un correo.")
@@ -260,7 +260,7 @@ func TestC54ACardHidesNothing(t *testing.T) {
 		"broken":                {`{"a":`, []string{`{"a":`}},
 		"outside guests":        {`{"attendees":["x@fuera.com"]}`, []string{"Invitados: ⚠️ x@fuera.com (fuera de la empresa)"}},
 		"inside":                {`{"to":"b@empresa.com"}`, []string{"Para: b@empresa.com"}},
-		"a long value":          {`{"texto":` + quoted(long) + `}`, []string{strings.TrimSpace(long), "Huella abababababababab", "sigue completo abajo"}},
+		"a long value":          {`{"texto":` + quoted(long) + `}`, []string{strings.TrimSpace(long), "Huella abababababababab", "entero en «Ver todo»"}},
 		"a long name":           {`{` + quoted(long) + `:1}`, []string{strings.TrimSpace(long) + " : 1"}},
 		"many values":           {string(manyJSON), []string{"campo_00: " + many["campo_00"], "campo_59: " + many["campo_59"], "campo_30: " + many["campo_30"]}},
 		"secrets of ours":       {`{"t":"sk-ant-api03-abcdefghijklmnop"}`, []string{"t: ••••"}},

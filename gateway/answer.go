@@ -38,6 +38,7 @@ func texts() map[string]policy.Text {
 		"expired":         {ES: "Nadie lo aprobó a tiempo. No se hizo.", EN: "Nobody approved it in time. It was not done."},
 		"failed":          {ES: "No se pudo hacer.", EN: "It could not be done."},
 		"membership_gone": {ES: "Esta persona ya no está en la empresa. No se hizo.", EN: "This person is no longer in the company. It was not done."},
+		"account_gone":    {ES: "La cuenta con la que se iba a hacer ya no está conectada. No se hizo.", EN: "The account it was to be done with is no longer connected. It was not done."},
 		"waits_still":     {ES: "Sigue pendiente. No se hizo todavía.", EN: "It is still waiting. It was not done yet."},
 		"under_way":       {ES: "Eso mismo ya está en marcha. No se repite.", EN: "The very same thing is already under way. It is not repeated."},
 	}

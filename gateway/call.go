@@ -57,12 +57,15 @@ func (g *Gateway) call(ctx context.Context, a *access, name string, args json.Ra
 	}
 
 	account := a.account(tool.Tool)
+	var facts []store.Fact
 	if decision.Effect == policy.Confirm || decision.Effect == policy.Hold {
-		if problem := g.obstacle(ctx, tool, Call{Caller: a.caller, Tool: tool.Name, Args: args, Account: account}); problem != nil {
+		c := Call{Caller: a.caller, Tool: tool.Name, Args: args, Account: account}
+		if problem := g.obstacle(ctx, tool, c); problem != nil {
 			return g.refuse(ctx, a, tool.Tool, args, problem.Code, *problem)
 		}
+		facts = g.describe(ctx, tool, c)
 	}
-	begun, err := g.begin(ctx, a, tool.Tool, args, decision, account, "")
+	begun, err := g.begin(ctx, a, tool.Tool, args, decision, account, "", facts...)
 	switch {
 	case errors.Is(err, store.ErrRunOver):
 		return failure("run_over", "never", a.lang(), store.OutcomeRefused)
@@ -116,9 +119,9 @@ func (g *Gateway) refuse(ctx context.Context, a *access, t Tool, args json.RawMe
 
 // begin commits the call before anything happens. It does not end with the caller's patience: a row that was perhaps
 // written, of a call that was certainly not begun, would stay open for good.
-func (g *Gateway) begin(ctx context.Context, a *access, t Tool, args json.RawMessage, d policy.Decision, account, why string) (store.BegunCall, error) {
+func (g *Gateway) begin(ctx context.Context, a *access, t Tool, args json.RawMessage, d policy.Decision, account, why string, facts ...store.Fact) (store.BegunCall, error) {
 	begun, err := g.store.BeginCall(context.WithoutCancel(ctx), store.NewCall{
-		Run: a.run, Tool: t.Name, App: appOf(t), Class: t.Class, Args: args, Decision: d, Account: account, Why: why,
+		Run: a.run, Tool: t.Name, App: appOf(t), Class: t.Class, Args: args, Decision: d, Account: account, Why: why, Facts: facts,
 	}, g.cfg.Card)
 	if err != nil {
 		return store.BegunCall{}, fmt.Errorf("beginning call of %s: %w", t.Name, err)
@@ -135,7 +138,7 @@ func (g *Gateway) act(ctx context.Context, a *access, t offer, c Call) Result {
 	began := time.Now()           // the monotonic clock: how long, not when
 	a.ledger.taint(appOf(t.Tool)) // before the agent can have read a word of it
 	result := g.perform(ctx, t, c, a.halt)
-	err := g.store.EndCall(context.WithoutCancel(ctx), a.run.Principal.Company, c.ID, result.Outcome, result.Code, keep(result))
+	err := g.store.EndCall(context.WithoutCancel(ctx), a.run.Principal.Company, c.ID, result.Outcome, result.Code, keep(result), g.undo(a, result)...)
 	if err != nil {
 		g.cfg.Log.Error().Str("event", "call.unrecorded").Str("call", string(c.ID)).Str("run", string(a.run.ID)).
 			Str("outcome", string(result.Outcome)).Err(err).Send()

@@ -40,6 +40,7 @@ const (
 	prefixAccount      = "acc_"
 	prefixLink         = "lnk_"
 	prefixNews         = "new_"
+	prefixUndo         = "und_"
 	prefixInstance     = "ins_"
 	prefixExternalUser = "usr_"
 )
