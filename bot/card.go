@@ -29,7 +29,8 @@ type field struct {
 }
 
 // card shows a held call: who asks, what it does, every argument that will be executed, the code and the time. The first
-// part carries the buttons; what does not fit there follows in full. Values are literal: nothing in them is markup, and
+// part carries the buttons; what does not fit there stands in full in the others, which go out once their person asks to see
+// all (or at once, when the draft says Whole): the store counts no yes before. Values are literal: nothing in them is markup, and
 // what would be invisible is made visible.
 func (b *Bot) card(d store.Draft, a store.Approval) []rich {
 	lang := b.langOr(d.Lang)
@@ -45,6 +46,13 @@ func (b *Bot) card(d store.Draft, a store.Approval) []rich {
 	if a.App != "" && a.App != houseApp {
 		head.write("\n" + say("card.app", what))
 	}
+	if who := d.Args["for"]; who != "" {
+		head.write("\n" + say("card.deputy", map[string]string{"for": who}))
+	}
+	more, lower := "card.more_folded", "card.below_folded"
+	if d.Whole {
+		more, lower = "card.more", "card.below"
+	}
 	head.write("\n")
 	var full rich
 	room := shownAll
@@ -58,11 +66,14 @@ func (b *Bot) card(d store.Draft, a store.Approval) []rich {
 		if n := units(f.value); n > shownValue || n > room {
 			whole = false
 			shown.value = cutUnits(f.value, min(shownValue, max(room, 0))/2)
-			shown.value += " " + say("card.more", nil)
+			shown.value += " " + say(more, nil)
 			full.write("\n")
 			full.add(f.show(say("card.outside", nil)))
 		}
 		one := shown.show(say("card.outside", nil))
+		if name, known := b.named(lang, a, f); known {
+			one.write("\n   " + name)
+		}
 		if room -= one.n; room < 0 {
 			below = true
 			if whole {
@@ -75,9 +86,9 @@ func (b *Bot) card(d store.Draft, a store.Approval) []rich {
 		head.add(one)
 	}
 	if below {
-		head.write("\n" + say("card.below", nil))
+		head.write("\n" + say(lower, nil))
 	}
-	head.write("\n\n" + say("card.code", map[string]string{"code": a.Code, "expires": b.when(d.Args)}))
+	head.write("\n\n" + say("card.code", map[string]string{"code": a.Code, "expires": b.timeIn(d.Args, "expires")}))
 	if full.n == 0 {
 		return []rich{tidy(head)}
 	}
@@ -87,6 +98,23 @@ func (b *Bot) card(d store.Draft, a store.Approval) []rich {
 	rest.add(full)
 	parts, _ := split(tidy(rest), maxUnits, 0)
 	return append([]rich{tidy(head)}, parts...)
+}
+
+// named says what an id of the call stands for, as it was read when it was asked for; known is false for what is no such id.
+// The words are the app's: one line, literal.
+func (b *Bot) named(lang string, a store.Approval, f field) (name string, known bool) {
+	for _, fact := range a.Facts {
+		if fact.Arg != f.name {
+			continue
+		}
+		if text := line(visible(fact.Text), 200); text != "" {
+			name, _ = b.say(lang, "card.named", map[string]string{"name": text})
+		} else {
+			name, _ = b.say(lang, "card.unnamed", nil)
+		}
+		return name, true
+	}
+	return "", false
 }
 
 // tidy readies composed text for sending.

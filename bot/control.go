@@ -133,6 +133,10 @@ func (b *Bot) command(ctx context.Context, s asker, e event) error {
 		return b.approvals(ctx, s)
 	case "approve", "deny":
 		return b.typedVerdict(ctx, s, rest, name == "approve")
+	case "away":
+		return b.away(ctx, s)
+	case "back":
+		return b.back(ctx, s)
 	case "why":
 		return b.why(ctx, s)
 	case "policy":

@@ -81,32 +81,55 @@ func Card(a store.Approval, to store.Approver) store.Draft {
 	return store.Draft{
 		Company: a.Company, Chat: to.Chat, Lang: langOf(to.Member), Kind: store.DraftCard, Notice: key, Approval: a.ID,
 		Priority: first,
-		Args:     map[string]string{"expires": a.Expires.UTC().Format(time.RFC3339), "zone": zoneName(to.Member)},
+		Args:     map[string]string{"expires": a.Expires.UTC().Format(time.RFC3339), "zone": zoneName(to.Member), "for": line(strings.Join(to.For, ", "), 100)},
 		Buttons: [][]store.Button{{
 			{Label: yes, Action: store.ButtonApprove, Ref: string(a.ID)},
 			{Label: no, Action: store.ButtonDeny, Ref: string(a.ID)},
-		}},
+		}, {{Label: "button.show_all", Action: store.ButtonShowAll, Ref: string(a.ID)}}},
 	}
 }
 
-// Outcome tells the requester's chat what came of an approved call, or that its approval expired; the cards of an expired
-// one lose their buttons. The text is the result's: untrusted, and told only where the call was not done.
+// Remind recalls to somebody what has waited for their decision.
+func Remind(to store.Approver, waiting []store.Approval) store.Draft {
+	var list []string
+	ends := waiting[0].Expires
+	for _, a := range waiting {
+		if a.Expires.Before(ends) {
+			ends = a.Expires
+		}
+		if len(list) < 10 {
+			list = append(list, a.Tool+" "+a.Code)
+		}
+	}
+	return store.Draft{
+		Company: to.Member.Company.ID, Chat: to.Chat, Lang: langOf(to.Member), Kind: store.DraftNotice, Notice: "remind.ask", Priority: second,
+		Args: map[string]string{"count": strconv.Itoa(len(waiting)), "list": strings.Join(list, "\n"),
+			"expires": ends.UTC().Format(time.RFC3339), "zone": zoneName(to.Member)},
+	}
+}
+
+// Outcome tells the requester's chat what came of an approved call, or that its approval expired, in reply to the message it
+// was asked for with; the cards of an expired one lose their buttons. The text is the result's: untrusted, and told only where the call was not done.
 func Outcome(a store.Approval, o store.Outcome, text string) []store.Draft {
 	d := store.Draft{
 		Company: a.Company, Chat: a.Chat, Lang: langOf(a.Requester), Kind: store.DraftNotice, Priority: first,
-		Args: map[string]string{"tool": a.Tool, "text": line(text, 300)},
+		ReplyTo: a.Message, Args: map[string]string{"tool": a.Tool, "text": line(text, 300)},
+	}
+	what := "outcome."
+	if a.Rule == store.RuleUndo {
+		what = "undo."
 	}
 	switch o {
 	case store.OutcomeDone:
-		d.Notice = "outcome.done"
+		d.Notice = what + "done"
 	case store.OutcomeFailed:
-		d.Notice = "outcome.failed"
+		d.Notice = what + "failed"
 	case store.OutcomeRefused:
-		d.Notice = "outcome.refused"
+		d.Notice = what + "refused"
 	case store.OutcomeExpired:
 		return Expired(a)
 	default:
-		d.Notice = "outcome.unknown" // also for an outcome that does not exist yet: never claim what is not known
+		d.Notice = what + "unknown" // also for an outcome that does not exist yet: never claim what is not known
 	}
 	return []store.Draft{d}
 }
@@ -116,7 +139,7 @@ func Expired(a store.Approval) []store.Draft {
 	return []store.Draft{
 		editCards(a, "card.expired", ""),
 		{Company: a.Company, Chat: a.Chat, Lang: langOf(a.Requester), Kind: store.DraftNotice, Notice: "approval.expired",
-			Args: map[string]string{"tool": a.Tool}, Priority: second},
+			ReplyTo: a.Message, Args: map[string]string{"tool": a.Tool}, Priority: second},
 	}
 }
 
@@ -157,7 +180,7 @@ func privateChat(m store.Membership) store.Chat {
 func editCards(a store.Approval, key, by string) store.Draft {
 	return store.Draft{
 		Company: a.Company, Lang: langOf(a.Requester), Kind: store.DraftEdit, Notice: key, Approval: a.ID, Priority: third,
-		Args: map[string]string{"tool": a.Tool, "code": a.Code, "by": line(by, 60)},
+		Args: map[string]string{"tool": a.Tool, "code": a.Code, "by": line(by, 60), "at": a.Decided.UTC().Format(time.RFC3339)},
 	}
 }
 
@@ -180,7 +203,7 @@ func decided(a store.Approval, by store.Membership, typed bool, chat store.Chat)
 	}
 	if !yes && a.Chat != chat {
 		out = append(out, store.Draft{Company: a.Company, Chat: a.Chat, Lang: langOf(a.Requester), Kind: store.DraftNotice,
-			Notice: "approval.denied_chat", Args: map[string]string{"tool": a.Tool}, Priority: second})
+			Notice: "approval.denied_chat", ReplyTo: a.Message, Args: map[string]string{"tool": a.Tool}, Priority: second})
 	}
 	return out
 }

@@ -3,6 +3,7 @@ package bot
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/go-telegram/bot/models"
@@ -41,7 +42,8 @@ func (b *Bot) parts(r store.Reply) ([][]byte, error) {
 			return nil, errors.New("card without its approval")
 		}
 		if r.Approval.State != store.ApprovalPending { // decided before it went out: no buttons, see keyboard
-			text, _ := b.say(lang, settledKey(r.Approval.State), map[string]string{"tool": r.Approval.Tool, "code": r.Approval.Code})
+			text, _ := b.say(lang, settledKey(r.Approval.State), map[string]string{"tool": r.Approval.Tool, "code": r.Approval.Code,
+				"at": b.clock(r.Approval.Decided, d.Args["zone"])})
 			add(plain(text), "")
 			break
 		}
@@ -120,8 +122,18 @@ func (b *Bot) noticeArgs(lang string, d store.Draft) map[string]string {
 			out["done"] += "\n• " + b.toolName(lang, strings.TrimSpace(tool))
 		}
 	}
-	if _, ok := out["expires"]; ok {
-		out["expires"] = b.when(d.Args)
+	if d.Notice == "together.ask" || d.Notice == "remind.ask" { // tools and codes, a line each
+		list := ""
+		for i, l := range strings.Split(out["list"], "\n") {
+			tool, code, _ := strings.Cut(l, " ")
+			list += fmt.Sprintf("\n%d. %s · %s", i+1, b.toolName(lang, tool), line(code, 16))
+		}
+		out["list"] = list
+	}
+	for _, name := range []string{"expires", "at", "until"} {
+		if _, ok := out[name]; ok {
+			out[name] = b.timeIn(d.Args, name)
+		}
 	}
 	return out
 }
@@ -136,6 +148,9 @@ func (b *Bot) keyboard(r store.Reply) *models.InlineKeyboardMarkup {
 	for i, row := range r.Draft.Buttons {
 		var line []models.InlineKeyboardButton
 		for j, button := range row {
+			if button.Action == store.ButtonShowAll && (r.Parts < 2 || r.Draft.Whole) {
+				continue // nothing is folded
+			}
 			label, _ := b.say(lang, button.Label, button.Args)
 			k := models.InlineKeyboardButton{Text: label}
 			switch {

@@ -351,7 +351,7 @@ func (l *poller) welcome(ctx context.Context, e event, a store.Admission) {
 func (b *Bot) menu(ctx context.Context) {
 	for _, lang := range []string{"", "es", "en"} {
 		var commands []map[string]string
-		for _, c := range []string{"help", "apps", "connect", "disconnect", "preferences", "approvals", "stop", "new", "why", "policy"} {
+		for _, c := range []string{"help", "apps", "connect", "disconnect", "preferences", "approvals", "away", "back", "stop", "new", "why", "policy"} {
 			commands = append(commands, map[string]string{"command": c, "description": b.texts[b.langOr(lang)]["command."+c]})
 		}
 		params := map[string]any{"commands": commands}

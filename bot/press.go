@@ -7,7 +7,6 @@ import (
 
 	tg "github.com/go-telegram/bot"
 
-	"pilder/policy"
 	"pilder/store"
 )
 
@@ -29,6 +28,14 @@ func (b *Bot) press(ctx context.Context, s asker, t *tap) error {
 	case store.ButtonApprove, store.ButtonDeny:
 		v := store.Verdict{Approval: store.ApprovalID(button.Ref.Reveal()), Approve: button.Action == store.ButtonApprove, Telegram: s.from.Telegram}
 		return b.pressedVerdict(ctx, s, t, v)
+	case store.ButtonShowAll:
+		return b.pressedShowAll(ctx, s, t, store.ApprovalID(button.Ref.Reveal()))
+	case store.ButtonApproveAll, store.ButtonDenyAll, store.ButtonOneByOne:
+		return b.pressedTogether(ctx, s, t, button)
+	case store.ButtonUndo:
+		return b.pressedUndo(ctx, s, t, button.Ref.Reveal())
+	case store.ButtonAway, store.ButtonDeputy:
+		return b.pressedAway(ctx, s, t, button)
 	case store.ButtonConfirmAccount, store.ButtonRejectAccount:
 		return b.pressedAccount(ctx, s, t, store.AccountID(button.Ref.Reveal()), button.Action == store.ButtonConfirmAccount)
 	case store.ButtonConnect:
@@ -70,114 +77,6 @@ func (b *Bot) strangersPress(ctx context.Context, s asker, t *tap) error {
 	b.cfg.Log.Warn().Str("event", "security.stranger_pressed").Send()
 	b.answerTap(ctx, s, t, "button.gone", false)
 	return nil
-}
-
-func (b *Bot) pressedVerdict(ctx context.Context, s asker, t *tap, v store.Verdict) error {
-	a, err := b.store.Decide(ctx, s.ref, v, func(a store.Approval) []store.Draft { return decided(a, s.m, false, s.chat) })
-	key, reason := verdictError(err)
-	switch {
-	case err == nil:
-		b.logVerdict(a)
-		b.answerTap(ctx, s, t, pressKey(a), false)
-		return nil
-	case key == "":
-		return err
-	}
-	if key == "approval.not_yours" {
-		b.cfg.Log.Warn().Str("event", "security.not_yours").Str("approval", string(v.Approval)).Send()
-	}
-	if err := b.store.Settle(ctx, s.ref, store.FateRefused, reason, b.showAgain(s, a, err)...); err != nil {
-		return err
-	}
-	b.answerTap(ctx, s, t, key, key != "approval.not_yours" && key != "approval.not_shown" && key != "approval.arriving")
-	return nil
-}
-
-// showAgain is the whole card for somebody who said yes to what they have not been shown.
-func (b *Bot) showAgain(s asker, a store.Approval, err error) []store.Draft {
-	if !errors.Is(err, store.ErrNotShown) {
-		return nil
-	}
-	return []store.Draft{Card(a, store.Approver{Member: s.m, Chat: privateChat(s.m)})}
-}
-
-// typedVerdict is /approve CODE and /deny CODE: the same check as the button's.
-func (b *Bot) typedVerdict(ctx context.Context, s asker, code string, yes bool) error {
-	code = approvalCode(code)
-	if code == "" {
-		return b.tell(ctx, s, store.FateRefused, "no_code", "approval.usage", nil)
-	}
-	v := store.Verdict{Code: code, Approve: yes, Telegram: s.from.Telegram}
-	a, err := b.store.Decide(ctx, s.ref, v, func(a store.Approval) []store.Draft { return decided(a, s.m, true, s.chat) })
-	if err == nil {
-		b.logVerdict(a)
-		return nil
-	}
-	key, reason := verdictError(err)
-	if key == "" {
-		return err
-	}
-	if key == "approval.not_yours" {
-		b.cfg.Log.Warn().Str("event", "security.not_yours").Send()
-	}
-	return b.store.Settle(ctx, s.ref, store.FateRefused, reason, append([]store.Draft{b.notice(s, key, nil)}, b.showAgain(s, a, err)...)...)
-}
-
-// approvalCode takes a code out of what was typed: the first word, letters and digits, capitals.
-func approvalCode(typed string) string {
-	var out []rune
-	for _, r := range typed {
-		switch {
-		case r >= 'a' && r <= 'z':
-			out = append(out, r-'a'+'A')
-		case r >= 'A' && r <= 'Z', r >= '0' && r <= '9':
-			out = append(out, r)
-		case r == ' ' || r == '\n' || r == '\t':
-			if len(out) > 0 {
-				return string(out)
-			}
-		}
-		if len(out) > 16 {
-			break
-		}
-	}
-	return string(out)
-}
-
-// verdictError tells which of the expected refusals an error is; key "" for none of them.
-func verdictError(err error) (key, reason string) {
-	switch {
-	case errors.Is(err, store.ErrNotYours):
-		return "approval.not_yours", "not_yours"
-	case errors.Is(err, store.ErrDecided):
-		return "approval.decided", "decided_before"
-	case errors.Is(err, store.ErrExpired):
-		return "approval.expired_press", "expired"
-	case errors.Is(err, store.ErrNotShown):
-		return "approval.not_shown", "not_shown"
-	case errors.Is(err, store.ErrArriving):
-		return "approval.arriving", "arriving"
-	case errors.Is(err, store.ErrNotFound):
-		return "approval.unknown", "unknown_approval"
-	}
-	return "", ""
-}
-
-func pressKey(a store.Approval) string {
-	switch yes := a.State == store.ApprovalApproved; {
-	case yes && a.Kind == policy.Confirm:
-		return "approval.confirmed"
-	case yes:
-		return "approval.approved"
-	case a.Kind == policy.Confirm:
-		return "approval.cancelled"
-	}
-	return "approval.denied"
-}
-
-func (b *Bot) logVerdict(a store.Approval) {
-	b.cfg.Log.Info().Str("event", "approval.decided").Str("approval", string(a.ID)).Str("call", string(a.Call)).
-		Str("company", string(a.Company)).Str("tool", a.Tool).Str("state", string(a.State)).Send()
 }
 
 // pressedAccount records whether an account is the person's own. The provider is told to forget one that is not, after
@@ -235,6 +134,11 @@ func (b *Bot) answerTap(ctx context.Context, s asker, t *tap, key string, spent 
 	if key != "" {
 		text, _ = b.say(s.lang, key, nil)
 	}
+	b.toast(ctx, t, text, spent)
+}
+
+// toast is answerTap with words that are made already.
+func (b *Bot) toast(ctx context.Context, t *tap, text string, spent bool) {
 	text = cutUnits(text, 200)
 	b.aside(context.WithoutCancel(ctx), 15*time.Second, func(ctx context.Context) {
 		if _, ok := b.pace.free(0); !ok {

@@ -147,17 +147,33 @@ func (b *Bot) carry(ctx context.Context, p store.Poller, r store.Reply) {
 	}
 }
 
-// attempt sends the part; when Telegram refuses its entities it sends the same text without any, once. Both happen while
-// the reply is "sending": the first was certainly not performed.
+// attempt sends the part; when Telegram refuses its entities it sends the same text without any, once, and a card's text that
+// it refuses even so as a document. All happens while the reply is "sending": what was refused was certainly not performed.
 func (b *Bot) attempt(ctx context.Context, r store.Reply, m part) (int64, error) {
 	id, err := b.once(ctx, r, m)
-	no := refused(err)
-	if no == nil || no.Code != 400 || unchanged(no) || len(m.Entities) == 0 || gone(no) {
-		return id, err
+	if unfit(err) && len(m.Entities) > 0 {
+		b.cfg.Log.Warn().Str("event", "reply.plain").Str("reply", string(r.ID)).Send()
+		m.Entities = nil
+		id, err = b.once(ctx, r, m)
 	}
-	b.cfg.Log.Warn().Str("event", "reply.plain").Str("reply", string(r.ID)).Send()
-	m.Entities = nil
-	return b.once(ctx, r, m)
+	if unfit(err) && r.Draft.Kind == store.DraftCard && m.File == "" {
+		b.cfg.Log.Warn().Str("event", "reply.filed").Str("reply", string(r.ID)).Send()
+		id, err = b.once(ctx, r, b.filed(r, m))
+	}
+	return id, err
+}
+
+// unfit tells that Telegram refused what was said, not whom it was said to.
+func unfit(err error) bool {
+	no := refused(err)
+	return no != nil && no.Code == 400 && !unchanged(no) && !gone(no)
+}
+
+// filed is a part of a card as a document, for one that Telegram will not have as a message: what is to be decided must be
+// seen, and a document takes any text.
+func (b *Bot) filed(r store.Reply, m part) part {
+	caption, _ := b.say(r.Draft.Lang, "card.document", nil)
+	return part{Text: caption, File: m.Text}
 }
 
 // once makes one call to Telegram.

@@ -63,7 +63,7 @@ func (b *Bot) say(lang, key string, args map[string]string) (text string, ok boo
 			if f, ok := b.texts[lang]["fate."+v]; ok {
 				return f
 			}
-		case "by", "who":
+		case "by", "who", "for":
 			if v == "" {
 				return b.texts[lang]["someone"]
 			}
@@ -144,9 +144,9 @@ func (b *Bot) clock(t time.Time, zone string) string {
 	return t.UTC().Format("02/01 15:04 UTC")
 }
 
-// when reads the time that a draft carries as "expires", in the zone it carries as "zone".
-func (b *Bot) when(args map[string]string) string {
-	t, err := time.Parse(time.RFC3339, args["expires"])
+// timeIn reads a time that a draft carries, in the zone it carries as "zone".
+func (b *Bot) timeIn(args map[string]string, name string) string {
+	t, err := time.Parse(time.RFC3339, args[name])
 	if err != nil {
 		return "—"
 	}

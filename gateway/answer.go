@@ -38,6 +38,7 @@ func texts() map[string]policy.Text {
 		"expired":         {ES: "Nadie lo aprobó a tiempo. No se hizo.", EN: "Nobody approved it in time. It was not done."},
 		"failed":          {ES: "No se pudo hacer.", EN: "It could not be done."},
 		"membership_gone": {ES: "Esta persona ya no está en la empresa. No se hizo.", EN: "This person is no longer in the company. It was not done."},
+		"account_gone":    {ES: "La cuenta con la que se iba a hacer ya no está conectada. No se hizo.", EN: "The account it was to be done with is no longer connected. It was not done."},
 		"waits_still":     {ES: "Sigue pendiente. No se hizo todavía.", EN: "It is still waiting. It was not done yet."},
 		"empty_partial":   {ES: "Ahora mismo no hay herramientas de sus apps: no se pudo leer cuáles son. Dile que pruebe más tarde.", EN: "There are no tools of their apps right now: they could not be read. Tell them to try later."},
 		"empty_barred":    {ES: "No hay herramientas de apps porque las reglas de su empresa no las permiten. Dile que hable con quien la administra.", EN: "There are no tools of apps because the rules of their company allow none. Tell them to talk to whoever runs it."},

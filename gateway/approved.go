@@ -62,6 +62,12 @@ func (g *Gateway) tidy(ctx context.Context) error {
 	if _, err := g.store.ExpireApprovals(ctx, expired); err != nil {
 		return fmt.Errorf("expiring approvals: %w", err)
 	}
+	if g.cfg.Remind == nil {
+		return nil
+	}
+	if _, err := g.store.RemindApprovals(ctx, g.cfg.Reminding, g.cfg.Remind, g.cfg.Card); err != nil {
+		return fmt.Errorf("reminding of approvals: %w", err)
+	}
 	return nil
 }
 
@@ -79,8 +85,9 @@ func (g *Gateway) execute(ctx context.Context, a store.Approval) error {
 		return nil // begun before: by a process that lives, or by one whose call is unknown by now
 	}
 	began := time.Now()
-	result := g.performApproved(ctx, a, halt)
-	err = g.store.EndApproved(ctx, a, result.Outcome, result.Code, result.Text, g.cfg.Outcome(a, result.Outcome, result.Text)...)
+	result, undo := g.performApproved(ctx, a, halt)
+	end := store.Ended{Outcome: result.Outcome, Code: result.Code, Text: result.Text, Undo: undo}
+	err = g.store.EndApproved(ctx, a, end, g.cfg.Outcome(a, result.Outcome, result.Text)...)
 	if err != nil {
 		return fmt.Errorf("ending approved call %s: %w", a.Call, err)
 	}
@@ -91,36 +98,44 @@ func (g *Gateway) execute(ctx context.Context, a store.Approval) error {
 }
 
 // performApproved takes the approval as the decision, and looks again at all that may have changed since it was asked for:
-// the person's membership, their accounts, the tool and its schema, what the rules of today forbid.
-func (g *Gateway) performApproved(ctx context.Context, a store.Approval, halt <-chan struct{}) Result {
+// the person's membership, their accounts, the tool and its schema, what the rules of today forbid. undo is how what it did
+// can be taken back; what takes something back itself has none.
+func (g *Gateway) performApproved(ctx context.Context, a store.Approval, halt <-chan struct{}) (r Result, undo *store.Undo) {
 	lang := langOf(a.Requester)
 	today, err := g.store.AsOfNow(ctx, a.Company, a.Requester.ID)
 	if errors.Is(err, store.ErrNotFound) {
-		return failure("membership_gone", "never", lang, store.OutcomeRefused)
+		return failure("membership_gone", "never", lang, store.OutcomeRefused), nil
 	}
 	if err != nil {
-		return g.brokenApproval(a, err)
+		return g.brokenApproval(a, err), nil
 	}
 	today.ID, today.Principal.Run, today.Chat = a.Run, a.Run, a.Chat
 	now := g.accessFor(ctx, today, today.Accounts, nil, nil)
 	tool, ok := now.tools[a.Tool]
 	if !ok {
-		return failure("unknown_tool", "never", lang, store.OutcomeFailed)
+		return failure("unknown_tool", "never", lang, store.OutcomeFailed), nil
 	}
 	wrong, err := g.schemas.check(tool.InputSchema, a.Args)
 	if err != nil {
-		return g.brokenApproval(a, fmt.Errorf("checking arguments: %w", err))
+		return g.brokenApproval(a, fmt.Errorf("checking arguments: %w", err)), nil
 	}
 	if wrong != nil {
 		result := badArguments(wrong, lang)
 		result.Outcome = store.OutcomeFailed
-		return result
+		return result, nil
 	}
 	if d := now.judge.Decide(today.Principal, g.action(tool.Tool, a.Args, store.Background{})); d.Effect == policy.Deny {
-		return denied(now.grant.Sentence(d, lang))
+		return denied(now.grant.Sentence(d, lang)), nil
+	}
+	if !stillTheirs(a.Account, today.Accounts) {
+		return failure("account_gone", "person", lang, store.OutcomeFailed), nil
 	}
 	// The account is the one of that time, not of today: what was shown is what is done.
-	return g.perform(ctx, tool, Call{ID: a.Call, Caller: now.caller, Tool: a.Tool, Args: a.Args, Account: a.Account}, halt)
+	r = g.perform(ctx, tool, Call{ID: a.Call, Caller: now.caller, Tool: a.Tool, Args: a.Args, Account: a.Account}, halt)
+	if back := g.undo(now, r); a.Rule != store.RuleUndo && len(back) > 0 {
+		undo = &back[0]
+	}
+	return r, undo
 }
 
 func (g *Gateway) brokenApproval(a store.Approval, err error) Result {

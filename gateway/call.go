@@ -79,16 +79,19 @@ func (g *Gateway) call(ctx context.Context, a *access, w wish) Result {
 		return g.refuse(ctx, a, tool.Tool, args, answer.Code, answer)
 	}
 	account := acc.Provider
+	var facts []store.Fact
 	if decision.Effect == policy.Confirm || decision.Effect == policy.Hold {
 		if alive, err := g.alive(ctx, a.run); err == nil && !alive { // a connector is not asked for the sake of a dead run
 			return overResult(a.lang())
 		}
-		if problem := g.obstacle(ctx, tool, Call{Caller: a.caller, Tool: tool.Name, Args: args, Account: account}); problem != nil {
+		c := Call{Caller: a.caller, Tool: tool.Name, Args: args, Account: account}
+		if problem := g.obstacle(ctx, tool, c); problem != nil {
 			g.learn(ctx, a, acc, *problem)
 			return g.refuse(ctx, a, tool.Tool, args, problem.Code, *problem)
 		}
+		facts = g.describe(ctx, tool, c)
 	}
-	begun, err := g.begin(ctx, a, tool.Tool, args, decision, account, "")
+	begun, err := g.begin(ctx, a, tool.Tool, args, decision, account, "", facts...)
 	switch {
 	case errors.Is(err, store.ErrRunOver):
 		return overResult(a.lang())
@@ -142,9 +145,9 @@ func (g *Gateway) refuse(ctx context.Context, a *access, t Tool, args json.RawMe
 
 // begin commits the call before anything happens. It does not end with the caller's patience: a row that was perhaps
 // written, of a call that was certainly not begun, would stay open for good.
-func (g *Gateway) begin(ctx context.Context, a *access, t Tool, args json.RawMessage, d policy.Decision, account, why string) (store.BegunCall, error) {
+func (g *Gateway) begin(ctx context.Context, a *access, t Tool, args json.RawMessage, d policy.Decision, account, why string, facts ...store.Fact) (store.BegunCall, error) {
 	begun, err := g.store.BeginCall(context.WithoutCancel(ctx), store.NewCall{
-		Run: a.run, Tool: t.Name, App: appOf(t), Class: t.Class, Args: args, Decision: d, Account: account, Why: why,
+		Run: a.run, Tool: t.Name, App: appOf(t), Class: t.Class, Args: args, Decision: d, Account: account, Why: why, Facts: facts,
 	}, g.cfg.Card)
 	if err != nil {
 		return store.BegunCall{}, fmt.Errorf("beginning call of %s: %w", t.Name, err)
@@ -162,7 +165,7 @@ func (g *Gateway) act(ctx context.Context, a *access, t offer, acc store.Account
 	a.ledger.taint(appOf(t.Tool)) // before the agent can have read a word of it
 	result := a.naming(acc, g.perform(ctx, t, c, a.halt))
 	g.learn(ctx, a, acc, result)
-	err := g.store.EndCall(context.WithoutCancel(ctx), a.run.Principal.Company, c.ID, result.Outcome, result.Code, keep(result))
+	err := g.store.EndCall(context.WithoutCancel(ctx), a.run.Principal.Company, c.ID, result.Outcome, result.Code, keep(result), g.undo(a, result)...)
 	if err != nil {
 		g.cfg.Log.Error().Str("event", "call.unrecorded").Str("call", string(c.ID)).Str("run", string(a.run.ID)).
 			Str("outcome", string(result.Outcome)).Err(err).Send()

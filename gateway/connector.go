@@ -91,4 +91,5 @@ type Result struct {
 	Structured json.RawMessage // a JSON object
 	IsError    bool
 	Code       string // content-free, for logs and the audit: "ok", "reconnect", "busy", "outcome_unknown", …
+	Undo       *Undo  // of what was done; nil: nothing takes it back
 }

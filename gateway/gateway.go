@@ -50,6 +50,10 @@ type Config struct {
 	Card func(store.Approval, store.Approver) store.Draft
 	// Outcome says in the chat what came of an approved or expired call; the text is the result's. Required.
 	Outcome func(store.Approval, store.Outcome, string) []store.Draft
+	// Remind recalls to somebody what waits for their decision. Nil: nobody is reminded.
+	Remind func(store.Approver, []store.Approval) store.Draft
+	// Reminding is when. Default: 6 h after it was asked and 1 h before it expires, from 8 to 20 o'clock of each person's day.
+	Reminding store.Reminding
 	// Lost says that a call was under way when its process died, so that nobody knows whether it happened. Required.
 	Lost func(store.CallView, store.Run) []store.Draft
 	// LinkCard brings a person their connect link. Required with Connect.
@@ -155,6 +159,11 @@ func withDefaults(cfg Config) Config {
 	}
 	if cfg.MaxApproved <= 0 {
 		cfg.MaxApproved = 4
+	}
+	orDefault(&cfg.Reminding.After, 6*time.Hour)
+	orDefault(&cfg.Reminding.Last, time.Hour)
+	if cfg.Reminding.To == 0 {
+		cfg.Reminding.From, cfg.Reminding.To = 8, 20
 	}
 	if cfg.Instructions == nil {
 		cfg.Instructions = func(Instructions) string { return "" }

@@ -76,16 +76,20 @@ func TestAnApprovalFreezesItsArguments(t *testing.T) {
 	eachTown(t, func(t *testing.T, w *town) {
 		run := w.talk(t, w.member, group)
 		exact := "{ \"b\":1,\n\"a\" : 1e3 , \"a\":2}"
-		begun := w.begin(t, run.call(policy.Hold, exact))
+		held := run.call(policy.Hold, exact)
+		held.Facts = []store.Fact{{Arg: "a", Text: "Comité"}, {Arg: "b"}}
+		begun := w.begin(t, held)
 		a := *begun.Approval
 		same(t, store.Approval{
 			ID: a.ID, Call: begun.ID, Company: w.acme.ID, Code: a.Code, Kind: policy.Hold, Rule: "rule.of.test", State: store.ApprovalPending,
 			Requester: w.member, Run: run.ID, Chat: group, Tool: "gmail-write", App: "gmail", Args: json.RawMessage(exact), Account: "provider-account-1", Digest: a.Digest,
 			Asked: w.clock.Now(), Expires: w.clock.Now().Add(24 * time.Hour), Outcome: store.OutcomeHeld,
+			Facts: []store.Fact{{Arg: "a", Text: "Comité"}, {Arg: "b"}}, Message: run.Messages[0].Telegram,
 		}, a)
 		if len(a.Code) != 6 || strings.ContainsAny(a.Code, "01OILU") || len(a.Digest) != 64 {
 			t.Errorf("code %q, digest %q", a.Code, a.Digest)
 		}
+		a.Deciders = []string{"Ana", "Abel"}
 		same(t, []store.Approval{a}, need(w.PendingApprovals(t.Context(), w.approver.Principal()))(t))
 	})
 }
@@ -130,7 +134,7 @@ func (w *town) perform(t *testing.T, n int) []store.Approval {
 			if err != nil || !ok {
 				return err
 			}
-			err = s.EndApproved(ctx, a, store.OutcomeDone, "ok", "result", store.Draft{Company: a.Company, Chat: a.Chat, Kind: store.DraftNotice, Notice: "performed"})
+			err = s.EndApproved(ctx, a, store.Ended{Outcome: store.OutcomeDone, Code: "ok", Text: "result"}, store.Draft{Company: a.Company, Chat: a.Chat, Kind: store.DraftNotice, Notice: "performed"})
 			done <- a
 			return err
 		})
@@ -372,7 +376,7 @@ func TestApprovedCallsAreKeptApartByCompany(t *testing.T) {
 		_, err := w.BeginApproved(t.Context(), foreign)
 		wants(t, err, store.ErrNotFound)
 		same(t, true, need(w.BeginApproved(t.Context(), a))(t))
-		wants(t, w.EndApproved(t.Context(), foreign, store.OutcomeDone, "ok", ""), store.ErrNotFound)
+		wants(t, w.EndApproved(t.Context(), foreign, store.Ended{Outcome: store.OutcomeDone, Code: "ok"}), store.ErrNotFound)
 		same(t, []store.Outcome{store.OutcomeHeld}, w.outcomes(t, a.Run))
 	})
 }
@@ -406,7 +410,7 @@ func TestAProcessDiesWithAnApprovedCallUnderWay(t *testing.T) {
 		same(t, false, need(w.BeginApproved(t.Context(), a))(t))
 		// The dead one was only frozen, and tells now.
 		late := store.Draft{Company: a.Company, Chat: a.Chat, Kind: store.DraftNotice, Notice: "late"}
-		if err := w.EndApproved(t.Context(), a, store.OutcomeDone, "ok", "result", late); err != nil {
+		if err := w.EndApproved(t.Context(), a, store.Ended{Outcome: store.OutcomeDone, Code: "ok", Text: "result"}, late); err != nil {
 			t.Error(err)
 		}
 		same(t, []store.Outcome{store.OutcomeUnknown}, w.outcomes(t, a.Run))
@@ -424,7 +428,7 @@ func TestAnApprovedCallIsNotEndedBeforeItBegins(t *testing.T) {
 	eachTown(t, func(t *testing.T, w *town) {
 		a := w.ask(t, w.member, private(w.member), policy.Confirm)
 		need(w.decide(t, a.ID, 103, true))(t)
-		if err := w.EndApproved(t.Context(), a, store.OutcomeDone, "ok", ""); err == nil {
+		if err := w.EndApproved(t.Context(), a, store.Ended{Outcome: store.OutcomeDone, Code: "ok"}); err == nil {
 			t.Error("ended")
 		}
 		same(t, []store.Outcome{store.OutcomeHeld}, w.outcomes(t, a.Run))

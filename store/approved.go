@@ -53,9 +53,18 @@ func (s *Store) begunApproval(ctx context.Context, tx *sql.Tx, a Approval) (bool
 // errNotBegun is EndApproved without BeginApproved.
 var errNotBegun = errors.New("approved call was not begun")
 
+// Ended is what came of an approved call.
+type Ended struct {
+	Outcome Outcome
+	Code    string // content-free
+	Text    string // for the next turn: untrusted
+	Undo    *Undo  // how it can be taken back; nil: it cannot
+}
+
 // EndApproved commits the outcome of an approved call, tells the chat (drafts) and files it as news for the next turn. The
-// first outcome stands: if the call was given up for lost meanwhile, the late one is audited and nothing is said.
-func (s *Store) EndApproved(ctx context.Context, a Approval, outcome Outcome, code, text string, drafts ...Draft) error {
+// first outcome stands: if the call was given up for lost meanwhile, the late one is audited and nothing is said. What can
+// be taken back is offered under the last draft.
+func (s *Store) EndApproved(ctx context.Context, a Approval, end Ended, drafts ...Draft) error {
 	err := s.tx(ctx, func(tx *sql.Tx) error {
 		begun, err := s.begunApproval(ctx, tx, a)
 		if err != nil {
@@ -64,12 +73,20 @@ func (s *Store) EndApproved(ctx context.Context, a Approval, outcome Outcome, co
 		if !begun {
 			return errNotBegun
 		}
-		first, err := s.endCall(ctx, tx, a.Company, a.Call, OutcomeHeld, endedCall{outcome, code}, nil)
+		first, err := s.endCall(ctx, tx, a.Company, a.Call, OutcomeHeld, endedCall{end.Outcome, end.Code}, nil)
 		if err != nil || !first {
 			return err
 		}
-		if err := s.news(ctx, tx, a.Company, a.Call, text); err != nil {
+		if err := s.news(ctx, tx, a.Company, a.Call, end.Text); err != nil {
 			return err
+		}
+		if end.Undo != nil && end.Outcome == OutcomeDone {
+			if err := s.keepUndo(ctx, tx, a.Company, a.Call, *end.Undo); err != nil {
+				return err
+			}
+			if drafts, err = s.offerUndo(ctx, tx, a.Run, a.Call, drafts); err != nil {
+				return err
+			}
 		}
 		return s.sayOfApproval(ctx, tx, a, drafts)
 	})

@@ -389,6 +389,8 @@ func (s *Store) tidy(ctx context.Context) error {
 		{`DELETE FROM arrival WHERE fate <> 'received' AND received_ms < $1 AND NOT EXISTS (
 			SELECT 1 FROM message m WHERE m.message_id = arrival.message_id AND m.state IN ('queued', 'running'))`, now - arrivalKept.Milliseconds()},
 		{`DELETE FROM button WHERE expires_ms < $1`, now},
+		{`DELETE FROM undo WHERE kept_ms < $1`, now - buttonTTL.Milliseconds()},
+		{`DELETE FROM away WHERE until_ms < $1`, now - buttonTTL.Milliseconds()},
 		{`DELETE FROM chat_pause WHERE until_ms < $1`, now},
 		{`DELETE FROM instance WHERE beat_ms < ` + s.d.nowMS + ` - $1`, (24 * time.Hour).Milliseconds()},
 	} {

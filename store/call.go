@@ -38,6 +38,7 @@ type NewCall struct {
 	Args     json.RawMessage // exact bytes; sealed at rest
 	Decision policy.Decision
 	Account  string // provider's account id frozen with the call, if any; sealed at rest
+	Facts    []Fact // what ids in the arguments stand for; only for calls that people are asked about
 	Why      string // for a refusal before any decision ("bad_arguments", "unknown_tool"): content-free
 }
 
@@ -208,11 +209,14 @@ func (s *Store) firstCall(ctx context.Context, tx *sql.Tx, run callingRun, c New
 
 // EndCall commits what came of a call, before the agent hears of it. result is kept sealed for repeats. It needs no living
 // run: an effect that happened is recorded whatever became of its run. The first outcome stands; another one that comes
-// later is audited only.
-func (s *Store) EndCall(ctx context.Context, company CompanyID, id CallID, outcome Outcome, code string, result json.RawMessage) error {
+// later is audited only. undo, if there is one, is how what was done can be taken back; it is offered with the run's answer.
+func (s *Store) EndCall(ctx context.Context, company CompanyID, id CallID, outcome Outcome, code string, result json.RawMessage, undo ...Undo) error {
 	err := s.sharedTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		_, err := s.endCall(ctx, tx, company, id, OutcomeOpen, endedCall{outcome, code}, result)
-		return err
+		first, err := s.endCall(ctx, tx, company, id, OutcomeOpen, endedCall{outcome, code}, result)
+		if err != nil || !first || outcome != OutcomeDone || len(undo) == 0 {
+			return err
+		}
+		return s.keepUndo(ctx, tx, company, id, undo[0])
 	})
 	if err != nil {
 		return fmt.Errorf("ending call %s: %w", id, err)

@@ -17,7 +17,8 @@ import (
 // agent is a run that goes on until it is told to end.
 type agent struct {
 	store.Run
-	end func(state store.RunState) // ends the run and waits; again, it does nothing
+	end    func(state store.RunState) // ends the run and waits; again, it does nothing
+	drafts []store.Draft              // what it says then
 }
 
 // talk lets somebody write and gives the run that it becomes.
@@ -34,6 +35,7 @@ func (w *town) take(t *testing.T) *agent {
 	began, finish := make(chan store.Run, 1), make(chan store.RunState, 1)
 	served := make(chan error, 1)
 	s := w.Store
+	a := &agent{}
 	go func() {
 		served <- s.ServeTurns(ctx, 1, patience, func(ctx context.Context, turn store.Turn) error {
 			r, ok, err := s.StartRun(ctx, turn)
@@ -41,12 +43,12 @@ func (w *town) take(t *testing.T) *agent {
 				return err
 			}
 			began <- r
-			_, err = s.FinishRun(ctx, turn, r, store.Finish{State: <-finish, Reason: "ok"})
+			_, err = s.FinishRun(ctx, turn, r, store.Finish{State: <-finish, Reason: "ok", Drafts: a.drafts})
 			cancel()
 			return err
 		})
 	}()
-	a := &agent{Run: next(t, began)}
+	a.Run = next(t, began)
 	var once sync.Once
 	a.end = func(state store.RunState) {
 		once.Do(func() {

@@ -198,7 +198,14 @@ func (s *Store) endRun(ctx context.Context, tx *sql.Tx, r runRow, state RunState
 		r.id, state.fate(), reason, s.now()); err != nil {
 		return err
 	}
-	return s.sayOf(ctx, tx, r, f.Drafts)
+	drafts, err := s.offerUndo(ctx, tx, r.id, "", f.Drafts)
+	if err != nil {
+		return err
+	}
+	if err := s.sayOf(ctx, tx, r, drafts); err != nil {
+		return err
+	}
+	return s.askTogether(ctx, tx, r)
 }
 
 // closeRun writes the run's own row and audits it. Exactly one row: the caller saw it running and holds its conversation.
@@ -298,7 +305,10 @@ func (s *Store) endInterrupted(ctx context.Context, tx *sql.Tx, r runRow, f Fini
 	if again && !r.child {
 		return nil // nobody saw anything
 	}
-	return s.tellInterrupted(ctx, tx, r, notice, effects)
+	if err := s.tellInterrupted(ctx, tx, r, notice, effects); err != nil {
+		return err
+	}
+	return s.askTogether(ctx, tx, r)
 }
 
 // tellInterrupted says what became of an interrupted run, unless notice is empty, and which calls nobody knows the outcome

@@ -41,6 +41,7 @@ const (
 	prefixLink         = "lnk_"
 	prefixWait         = "wai_"
 	prefixNews         = "new_"
+	prefixUndo         = "und_"
 	prefixInstance     = "ins_"
 	prefixExternalUser = "usr_"
 )

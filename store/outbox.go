@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -17,6 +18,7 @@ const (
 	ReplySent      ReplyState = "sent"
 	ReplyUncertain ReplyState = "uncertain" // the network cut leaves open whether it arrived; never repeated blindly
 	ReplyFailed    ReplyState = "failed"
+	ReplyFolded    ReplyState = "folded" // a card's further part, kept back until its person asks to see all
 )
 
 // Reply is one row of the outbox: one part of a draft.
@@ -95,7 +97,8 @@ func (s *Store) pauseEnds(ctx context.Context, bot BotID, now int64) (time.Time,
 	return at(until.Int64), nil
 }
 
-// SplitReply fixes the rendered parts of a reply: the reply itself becomes part 1, the others are added behind it. Called
+// SplitReply fixes the rendered parts of a reply: the reply itself becomes part 1, the others are added behind it. A card's
+// are folded, unless its draft says Whole: nobody's yes counts before they were sent too (Decide, ShowAll). Called
 // again for a reply that is already split it changes nothing.
 func (s *Store) SplitReply(ctx context.Context, p Poller, id ReplyID, parts [][]byte) ([]Reply, error) {
 	if len(parts) == 0 {
@@ -137,6 +140,10 @@ func (s *Store) SplitReply(ctx context.Context, p Poller, id ReplyID, parts [][]
 }
 
 func (s *Store) split(ctx context.Context, tx *sql.Tx, id ReplyID, company CompanyID, body []byte, parts [][]byte) error {
+	var b replyBody
+	if err := json.Unmarshal(body, &b); err != nil {
+		return fmt.Errorf("reading reply %s: %w", id, err)
+	}
 	if _, err := tx.ExecContext(ctx, `UPDATE reply SET parts = $2, rendered = $3 WHERE reply_id = $1`,
 		id, len(parts), s.seal.seal("reply.rendered", string(id), company, parts[0])); err != nil {
 		return err
@@ -146,8 +153,9 @@ func (s *Store) split(ctx context.Context, tx *sql.Tx, id ReplyID, company Compa
 		if _, err := tx.ExecContext(ctx, `INSERT INTO reply (reply_id, company_id, bot_id, conversation_id, run_id, chat_id, topic_id,
 				is_private, group_id, group_ordinal, part, parts, priority, kind, approval_id, edit_of, body, rendered, state, created_ms)
 			SELECT $2, company_id, bot_id, conversation_id, run_id, chat_id, topic_id, is_private, group_id, group_ordinal, $3, parts,
-				priority, kind, approval_id, edit_of, $4, $5, 'queued', created_ms FROM reply WHERE reply_id = $1`,
-			id, next, i+2, s.seal.seal("reply.body", next, company, body), s.seal.seal("reply.rendered", next, company, part)); err != nil {
+				priority, kind, approval_id, edit_of, $4, $5, CASE WHEN kind = 'card' AND $6 = 0 THEN 'folded' ELSE 'queued' END, created_ms
+			FROM reply WHERE reply_id = $1`,
+			id, next, i+2, s.seal.seal("reply.body", next, company, body), s.seal.seal("reply.rendered", next, company, part), bit(b.Whole)); err != nil {
 			return err
 		}
 	}
@@ -307,7 +315,7 @@ func (s *Store) openBody(r *Reply, sealed []byte) error {
 		return err
 	}
 	d := &r.Draft
-	d.Markdown, d.Notice, d.Args, d.Lang, d.ReplyTo = b.Markdown, b.Notice, b.Args, b.Lang, b.ReplyTo
+	d.Markdown, d.Notice, d.Args, d.Lang, d.ReplyTo, d.Whole = b.Markdown, b.Notice, b.Args, b.Lang, b.ReplyTo, b.Whole
 	for _, line := range b.Buttons {
 		var buttons []Button
 		var tokens []Secret

@@ -24,9 +24,17 @@ func (s *Store) PendingApprovals(ctx context.Context, p policy.Principal) ([]App
 	if err != nil {
 		return nil, fmt.Errorf("listing approvals: %w", err)
 	}
-	return slices.DeleteFunc(waiting, func(a Approval) bool {
+	waiting = slices.DeleteFunc(waiting, func(a Approval) bool {
 		return a.Requester.ID != me.ID && !mayDecide(a, me, all)
-	}), nil
+	})
+	for i, a := range waiting {
+		for _, m := range all {
+			if mayDecide(a, m, all) {
+				waiting[i].Deciders = append(waiting[i].Deciders, m.Person.Name)
+			}
+		}
+	}
+	return waiting, nil
 }
 
 // expireAtOnce bounds one transaction of ExpireApprovals.
@@ -79,6 +87,9 @@ func (s *Store) expire(ctx context.Context, tx *sql.Tx, a Approval, say func(App
 		return err
 	}
 	if err := s.sayOfApproval(ctx, tx, a, say(a)); err != nil {
+		return err
+	}
+	if err := s.closeTogether(ctx, tx, a.Company, a.Run); err != nil {
 		return err
 	}
 	return s.audit(ctx, tx, a.Company, actorPilder, "approval.expired", string(a.ID), nil)

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 )
 
@@ -23,6 +24,7 @@ type Draft struct {
 	Notice       string            // DraftNotice, DraftCard: key in the bot's catalogue, e.g. "run.failed"
 	Args         map[string]string // values for the catalogue text, untrusted data
 	Approval     ApprovalID        // DraftCard: the approval it shows
+	Whole        bool              // DraftCard: send all of it at once, and fold nothing
 	Buttons      [][]Button        // rows
 	Priority     int               // lower goes first among what waits for a chat: 0 answers and cards, 1 notices, 2 edits
 	EditOf       ReplyID           // DraftEdit: the reply whose message is changed; empty: all cards of Approval, each in its chat
@@ -32,10 +34,11 @@ type Draft struct {
 type DraftKind string
 
 const (
-	DraftAnswer DraftKind = "answer" // Markdown of the agent
-	DraftNotice DraftKind = "notice" // a text of the house
-	DraftCard   DraftKind = "card"   // a text of the house with an approval's frozen arguments
-	DraftEdit   DraftKind = "edit"   // changes an earlier message: new text by Notice, no buttons unless given
+	DraftAnswer   DraftKind = "answer"   // Markdown of the agent
+	DraftNotice   DraftKind = "notice"   // a text of the house
+	DraftCard     DraftKind = "card"     // a text of the house with an approval's frozen arguments
+	DraftTogether DraftKind = "together" // a text of the house that sums up what a run wants decided
+	DraftEdit     DraftKind = "edit"     // changes an earlier message: new text by Notice, no buttons unless given
 )
 
 // Button is an inline button. One with a URL opens it; any other carries a fresh random token whose hash is stored with
@@ -54,6 +57,13 @@ type ButtonAction string
 const (
 	ButtonApprove        ButtonAction = "approve"
 	ButtonDeny           ButtonAction = "deny"
+	ButtonShowAll        ButtonAction = "show_all"    // what a short card left out; Ref is the approval
+	ButtonApproveAll     ButtonAction = "approve_all" // Ref is the run
+	ButtonDenyAll        ButtonAction = "deny_all"
+	ButtonOneByOne       ButtonAction = "one_by_one"
+	ButtonUndo           ButtonAction = "undo"   // Ref is what TakeBack takes
+	ButtonAway           ButtonAction = "away"   // Ref is until when, in milliseconds
+	ButtonDeputy         ButtonAction = "deputy" // Ref is until when, and behind a space a membership or nothing
 	ButtonAcceptInvite   ButtonAction = "accept_invite"
 	ButtonConfirmAccount ButtonAction = "confirm_account"
 	ButtonRejectAccount  ButtonAction = "reject_account"
@@ -117,6 +127,7 @@ type replyBody struct {
 	Args     map[string]string `json:"args,omitempty"`
 	Lang     string            `json:"lang,omitempty"`
 	ReplyTo  int64             `json:"reply_to,omitempty"`
+	Whole    bool              `json:"whole,omitempty"`
 	Buttons  [][]buttonBody    `json:"buttons,omitempty"`
 }
 
@@ -175,7 +186,10 @@ func (s *Store) sayToCards(ctx context.Context, tx *sql.Tx, from origin, d Draft
 		}
 		e.Chat.Private = private == 1
 		if card, err := s.openReplyBody(e.EditOf, d.Company, sealed); err == nil { // a damaged card loses its buttons too
-			e.Lang = cmp.Or(card.Lang, d.Lang)
+			e.Lang, e.Args = cmp.Or(card.Lang, d.Lang), maps.Clone(d.Args)
+			if zone := card.Args["zone"]; zone != "" && e.Args != nil {
+				e.Args["zone"] = zone
+			}
 		}
 		edits = append(edits, e)
 		return nil
@@ -201,7 +215,7 @@ func (s *Store) sayOne(ctx context.Context, tx *sql.Tx, from origin, d Draft) er
 	if err != nil {
 		return err
 	}
-	body, err := json.Marshal(replyBody{Markdown: d.Markdown, Notice: d.Notice, Args: d.Args, Lang: d.Lang, ReplyTo: d.ReplyTo, Buttons: buttons})
+	body, err := json.Marshal(replyBody{Markdown: d.Markdown, Notice: d.Notice, Args: d.Args, Lang: d.Lang, ReplyTo: d.ReplyTo, Whole: d.Whole, Buttons: buttons})
 	if err != nil {
 		return fmt.Errorf("writing reply %s: %w", id, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/riverqueue/river/rivertype"
 )
@@ -141,7 +142,8 @@ func (s *Store) cancelApprovals(ctx context.Context, tx *sql.Tx, run RunID, m Me
 			return 0, fmt.Errorf("cancelling %s: %w", p.call, err)
 		}
 		card := Draft{Company: m.Company.ID, Lang: langOf(m), Kind: DraftEdit, Notice: "card.cancelled", Approval: p.id, Priority: 2,
-			Args: map[string]string{"tool": p.tool, "code": p.code, "by": m.Person.Name}}
+			Args: map[string]string{"tool": p.tool, "code": p.code, "by": m.Person.Name,
+				"at": at(s.now()).UTC().Format(time.RFC3339)}}
 		if err := s.say(ctx, tx, origin{run: run}, []Draft{card}); err != nil {
 			return 0, err
 		}
@@ -149,7 +151,10 @@ func (s *Store) cancelApprovals(ctx context.Context, tx *sql.Tx, run RunID, m Me
 			return 0, err
 		}
 	}
-	return n, nil
+	if n == 0 {
+		return 0, nil
+	}
+	return n, s.closeTogether(ctx, tx, m.Company.ID, run)
 }
 
 // NewConversation forgets the transcript of the sender's conversation: the next turn starts a new session, also when a run

@@ -82,7 +82,7 @@ func (h *house) buildGateway(context.Context) error {
 	offered := offeredApps(apps)
 	cfg := gateway.Config{
 		Version: version, Apps: offered, PublicURL: h.cfg.GatewayPublicURL, WebhookSecret: store.RandomSecret(""),
-		Card: bot.Card, Outcome: bot.Outcome, Lost: bot.Lost,
+		Card: bot.Card, Outcome: bot.Outcome, Lost: bot.Lost, Remind: bot.Remind,
 		LinkCard:    func(l gateway.LinkCard) store.Draft { return bot.LinkDraft(l.Member, l.App.Name, l.Chat, l.URL) },
 		AccountCard: func(a store.Account, l store.Link) store.Draft { return bot.AccountCard(a, l.Membership) },
 		Accounts: gateway.AccountWords{

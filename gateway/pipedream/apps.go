@@ -55,6 +55,26 @@ type Action struct {
 	// Types narrows props whose registry type is "any".
 	Types map[string]string `yaml:"types"`
 	Rules []Rule            `yaml:"rules"`
+	// Undo is the action that takes back what this one did; nil: none does.
+	Undo *Undo `yaml:"undo"`
+	// Describe is the read that tells people what an id of this one stands for; nil: the id is all they see.
+	Describe *Describe `yaml:"describe"`
+}
+
+// Undo names an action of the same app and where its arguments come from: "args.NAME" of the call that is taken back,
+// "ret.PATH" of what the app answered to it. What is not there is left out.
+type Undo struct {
+	Action string            `yaml:"action"`
+	With   map[string]string `yaml:"with"`
+}
+
+// Describe names a read of the same app, where its arguments come from, and what of its return names the thing: texts, and
+// points in time as the app writes them.
+type Describe struct {
+	Arg    string            `yaml:"arg"`
+	Action string            `yaml:"action"`
+	With   map[string]string `yaml:"with"`
+	Show   []string          `yaml:"show"`
 }
 
 // Rule is something the app refuses that the registry's definition does not say. Each names props; exactly one kind is set.
@@ -119,6 +139,12 @@ func (a App) check() error {
 			return fmt.Errorf("action %s has the unknown class %q", key, act.Class)
 		case (act.Hint.ES == "") != (act.Hint.EN == ""):
 			return fmt.Errorf("action %s has a hint in one language only", key)
+		}
+		if u := act.Undo; u != nil && a.Actions[u.Action].Version == "" {
+			return fmt.Errorf("action %s is undone by %q, which is not in the table", key, u.Action)
+		}
+		if d := act.Describe; d != nil && (a.Actions[d.Action].Class != policy.ClassRead || d.Arg == "" || len(d.Show) == 0) {
+			return fmt.Errorf("action %s is described by %q, which is no read of the table, or shows nothing", key, d.Action)
 		}
 		for _, r := range act.Rules {
 			if r.kinds() != 1 || (r.If == nil) != (r.Then == nil) {

@@ -74,10 +74,7 @@ type runAsk struct {
 // perform runs a prepared call: once, unless it is a read, which is repeated once when the provider or the app was at
 // fault or busy, or the provider asked for the account it has, which comes before any effect.
 func (c *Connector) perform(ctx context.Context, call gateway.Call, r ready) gateway.Result {
-	body := ask{method: http.MethodPost, path: c.client.inProject("actions", "run"), body: runAsk{
-		ID: r.action.key, Version: r.action.Version, ExternalUser: call.Caller.ExternalUser, Dynamic: r.dynamic,
-		Props: r.action.configured(r.account, r.fields, r.values, c.labelOf(call, r.account, r.action.offer)),
-	}}
+	body := c.askFor(call, r)
 	done, problem := c.run(ctx, r.action.Class, body)
 	if problem != nil && problem.again && ctx.Err() == nil {
 		done, problem = c.run(ctx, r.action.Class, body)
@@ -89,13 +86,23 @@ func (c *Connector) perform(ctx context.Context, call gateway.Call, r ready) gat
 		}
 	}
 	if problem == nil {
-		return r.action.report(call.Caller.Lang, done)
+		result := r.action.report(call.Caller.Lang, done)
+		result.Undo = r.action.undo(call.Args, done.ret)
+		return result
 	}
 	if problem.code == codeReconnect {
 		c.accounts.forget(call.Caller.ExternalUser)
 	}
 	problem.app = r.action.app.Name.In(call.Caller.Lang)
 	return c.say(call, problem)
+}
+
+// askFor is the request of a prepared call.
+func (c *Connector) askFor(call gateway.Call, r ready) ask {
+	return ask{method: http.MethodPost, path: c.client.inProject("actions", "run"), body: runAsk{
+		ID: r.action.key, Version: r.action.Version, ExternalUser: call.Caller.ExternalUser, Dynamic: r.dynamic,
+		Props: r.action.configured(r.account, r.fields, r.values, c.labelOf(call, r.account, r.action.offer)),
+	}}
 }
 
 // run is one run. A request that certainly was not sent is a failure and nothing worse, whatever the class.

@@ -259,7 +259,9 @@ CREATE TABLE approval (
 	decided_by      TEXT NOT NULL DEFAULT '',
 	decided_ms      INTEGER NOT NULL DEFAULT 0,
 	begun_by        TEXT NOT NULL DEFAULT '',
-	begun_ms        INTEGER NOT NULL DEFAULT 0
+	begun_ms        INTEGER NOT NULL DEFAULT 0,
+	facts           BLOB,
+	reminded        INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE UNIQUE INDEX approval_one_code ON approval (company_id, code) WHERE state = 'pending';
 CREATE INDEX approval_pending ON approval (expires_ms) WHERE state = 'pending';
@@ -459,3 +461,33 @@ CREATE TABLE upstream_secret (
 	secret   BLOB NOT NULL,
 	set_ms   INTEGER NOT NULL
 ) STRICT;
+
+-- Approvals: who is away and who decides meanwhile; and how effects can be taken back, for a while, by who asked for them.
+CREATE TABLE away (
+	membership_id TEXT NOT NULL PRIMARY KEY REFERENCES membership (membership_id),
+	company_id    TEXT NOT NULL,
+	deputy_id     TEXT NOT NULL DEFAULT '',
+	until_ms      INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE undo (
+	undo_id         TEXT NOT NULL PRIMARY KEY,
+	company_id      TEXT NOT NULL,
+	call_id         TEXT NOT NULL UNIQUE,
+	run_id          TEXT NOT NULL,
+	conversation_id TEXT NOT NULL,
+	membership_id   TEXT NOT NULL,
+	what            TEXT NOT NULL,
+	tool            TEXT NOT NULL,
+	app             TEXT NOT NULL DEFAULT '',
+	class           TEXT NOT NULL DEFAULT '',
+	args            BLOB,
+	account         BLOB,
+	state           TEXT NOT NULL,
+	by_call         TEXT NOT NULL DEFAULT '',
+	kept_ms         INTEGER NOT NULL,
+	expires_ms      INTEGER NOT NULL DEFAULT 0
+) STRICT;
+CREATE INDEX undo_run ON undo (run_id);
+CREATE INDEX undo_kept ON undo (kept_ms);
+CREATE INDEX reply_together ON reply (run_id) WHERE kind = 'together';
