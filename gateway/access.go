@@ -137,9 +137,12 @@ type ledger struct {
 	writes  int
 	asked   int
 	writing map[[32]byte]chan struct{}
+	reads   *sharedReads // under way
 }
 
-func newLedger() *ledger { return &ledger{writing: map[[32]byte]chan struct{}{}} }
+func newLedger() *ledger {
+	return &ledger{writing: map[[32]byte]chan struct{}{}, reads: newSharedReads()}
+}
 
 // take counts a call that was not refused; false when the run has spent its limit.
 func (l *ledger) take(limits policy.Limits, class policy.Class, effect policy.Effect) bool {

@@ -2,7 +2,9 @@ package gateway
 
 import (
 	"encoding/json"
+	"math"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"pilder/policy"
@@ -15,11 +17,12 @@ const maxAnswer = 24_000
 
 // fault is what the structured part of an error says: what happened, whether anything was done, and what may help.
 type fault struct {
-	Status    string    `json:"status"`             // "error"
-	Code      string    `json:"code"`               // stable, content-free
-	Performed string    `json:"performed"`          // "no" or "unknown"
-	Retry     string    `json:"retry"`              // "fix", "wait", "person" or "never"
-	Message   string    `json:"message"`            // the same sentence as the text
+	Status    string    `json:"status"`    // "error"
+	Code      string    `json:"code"`      // stable, content-free
+	Performed string    `json:"performed"` // "no" or "unknown"
+	Retry     string    `json:"retry"`     // "fix", "wait", "person" or "never"
+	Message   string    `json:"message"`   // the same sentence as the text
+	RetryIn   int       `json:"retry_after_s,omitempty"`
 	Problems  []problem `json:"problems,omitempty"` // of bad_arguments
 }
 
@@ -29,6 +32,7 @@ func texts() map[string]policy.Text {
 		"unknown_tool":    {ES: "Esa herramienta no existe o no está disponible para esta persona. No se hizo nada.", EN: "That tool does not exist or is not available to this person. Nothing was done."},
 		"bad_arguments":   {ES: "Los datos no son válidos y no se hizo nada. Corrígelos y vuelve a intentarlo:", EN: "The arguments are not valid and nothing was done. Correct them and try again:"},
 		"limit":           {ES: "Ya se hicieron demasiadas cosas para este mensaje. No se hizo nada más.", EN: "Too much was already done for this message. Nothing more was done."},
+		"busy":            {ES: "Hay demasiadas cosas en marcha. No se hizo nada; prueba en un momento.", EN: "Too much is under way. Nothing was done; try again in a moment."},
 		"run_over":        {ES: "Este encargo ya terminó. No se hizo nada.", EN: "This task is already over. Nothing was done."},
 		"gateway_problem": {ES: "Algo falló de nuestro lado. No se hizo nada.", EN: "Something failed on our side. Nothing was done."},
 		"unavailable":     {ES: "No se pudo leer ahora mismo. Puedes volver a intentarlo en un momento.", EN: "It could not be read right now. You may try again in a moment."},
@@ -64,6 +68,12 @@ func failure(code, retry, lang string, outcome store.Outcome) Result {
 func faulty(f fault, outcome store.Outcome) Result {
 	structured, _ := json.Marshal(f) // texts only: cannot fail
 	return Result{Outcome: outcome, Text: f.Message, Structured: structured, IsError: true, Code: f.Code}
+}
+
+// busy is the answer when too much is under way: nothing was done, and in a while it may be.
+func busy(retry time.Duration, lang string) Result {
+	return faulty(fault{Status: "error", Code: "busy", Performed: "no", Retry: "wait", Message: text("busy", lang),
+		RetryIn: max(1, int(math.Ceil(retry.Seconds())))}, store.OutcomeRefused)
 }
 
 // badArguments tells a model what to correct: it can repair the call by itself, so this is a tool result and no protocol

@@ -17,6 +17,7 @@ const (
 	whyUnknownTool  = "unknown_tool"
 	whyBadArguments = "bad_arguments"
 	whyLimit        = "limit"
+	whyBusy         = "busy"
 )
 
 // codeRunOver is the result's code when its run had ended, or was not begun, by the time of the call.
@@ -37,81 +38,131 @@ type wish struct {
 // The caller may go away at any moment. A read is then given up; a write that was begun is finished and recorded, because
 // an effect nobody knows about is worse than a late one.
 func (g *Gateway) call(ctx context.Context, a *access, w wish) Result {
-	name, args := w.tool, w.args
-	if len(args) == 0 || string(args) == "null" {
-		args = json.RawMessage(`{}`)
+	if len(w.args) == 0 || string(w.args) == "null" {
+		w.args = json.RawMessage(`{}`)
 	}
-	tool, listed := a.tools[name]
-	if app, ok := g.lacking(a, name); !listed && ok {
-		g.Await(ctx, a.caller, app)
-		return g.refuse(ctx, a, a.unlisted(name), args, whyUnknownTool, g.wants("not_connected", app, a.lang()))
+	tool, no := g.find(ctx, a, w)
+	if no != nil {
+		return *no
 	}
-	if !listed {
-		return g.refuse(ctx, a, a.unlisted(name), args, whyUnknownTool, failure("unknown_tool", "never", a.lang(), store.OutcomeRefused))
-	}
-	wrong, err := g.schemas.check(tool.InputSchema, args)
-	if err != nil {
-		return g.broken(a, tool.Tool, fmt.Errorf("checking arguments of %s: %w", tool.Name, err))
-	}
-	if wrong != nil {
-		return g.refuse(ctx, a, tool.Tool, args, whyBadArguments, badArguments(wrong, a.lang()))
-	}
-
-	before, err := a.ledger.before(ctx, g.store, a.run)
-	if err != nil {
-		return g.broken(a, tool.Tool, err)
-	}
-	decision := a.judge.Decide(a.run.Principal, g.action(tool.Tool, args, before))
-	if decision.Effect != policy.Deny && !a.ledger.take(a.grant.Limits, tool.Class, decision.Effect) {
-		return g.refuse(ctx, a, tool.Tool, args, whyLimit, failure("limit", "never", a.lang(), store.OutcomeRefused))
+	decision, no := g.decide(ctx, a, tool, w.args)
+	if no != nil {
+		return *no
 	}
 	if tool.Class != policy.ClassRead {
-		done, err := a.ledger.turn(ctx, tool.Name, args)
+		done, err := a.ledger.turn(ctx, tool.Name, w.args)
 		if err != nil {
 			return failure("under_way", "wait", a.lang(), store.OutcomeUnknown)
 		}
 		defer done()
 	}
-
 	acc, err := a.account(tool.Tool)
 	if err != nil && decision.Effect != policy.Deny {
 		answer := g.unready(ctx, a, usesOf(tool.Tool), acc, err)
-		return g.refuse(ctx, a, tool.Tool, args, answer.Code, answer)
+		return g.refuse(ctx, a, tool.Tool, w.args, answer.Code, answer)
 	}
-	account := acc.Provider
-	var facts []store.Fact
-	if decision.Effect == policy.Confirm || decision.Effect == policy.Hold {
-		if alive, err := g.alive(ctx, a.run); err == nil && !alive { // a connector is not asked for the sake of a dead run
-			return overResult(a.lang())
-		}
-		c := Call{Caller: a.caller, Tool: tool.Name, Args: args, Account: account}
-		if problem := g.obstacle(ctx, tool, c); problem != nil {
-			g.learn(ctx, a, acc, *problem)
-			return g.refuse(ctx, a, tool.Tool, args, problem.Code, *problem)
-		}
-		facts = g.describe(ctx, tool, c)
-	}
-	begun, err := g.begin(ctx, a, tool.Tool, args, decision, account, "", facts...)
-	switch {
-	case errors.Is(err, store.ErrRunOver):
-		return overResult(a.lang())
-	case err != nil:
-		return g.broken(a, tool.Tool, err)
-	case begun.Repeat:
-		return again(begun, decision, a)
-	}
-
+	c := Call{Caller: a.caller, Tool: tool.Name, Args: w.args, Account: acc.Provider, Progress: w.progress, Cancelled: ctx.Done()}
 	switch decision.Effect {
 	case policy.Allow:
-		c := Call{ID: begun.ID, Caller: a.caller, Tool: tool.Name, Args: args, Account: account, Progress: w.progress, Cancelled: ctx.Done()}
-		return g.act(ctx, a, tool, acc, c)
+		return g.allowed(ctx, a, tool, acc, decision, c)
 	case policy.Confirm, policy.Hold:
-		g.cfg.Log.Info().Str("event", "approval.asked").Str("call", string(begun.ID)).Str("run", string(a.run.ID)).
-			Str("kind", decision.Effect.String()).Send()
-		return a.naming(acc, again(store.BegunCall{Outcome: store.OutcomeHeld, Approval: begun.Approval}, decision, a))
-	default:
-		return denied(a.grant.Sentence(decision, a.lang()))
+		return g.propose(ctx, a, tool, acc, decision, c)
 	}
+	if _, no := g.commit(ctx, a, tool, decision, c); no != nil {
+		return *no
+	}
+	return denied(a.grant.Sentence(decision, a.lang()))
+}
+
+// find gives the wished tool once its arguments are valid.
+func (g *Gateway) find(ctx context.Context, a *access, w wish) (offer, *Result) {
+	no := func(t Tool, why string, answer Result) (offer, *Result) {
+		answer = g.refuse(ctx, a, t, w.args, why, answer)
+		return offer{}, &answer
+	}
+	tool, listed := a.tools[w.tool]
+	if app, ok := g.lacking(a, w.tool); !listed && ok {
+		g.Await(ctx, a.caller, app)
+		return no(a.unlisted(w.tool), whyUnknownTool, g.wants("not_connected", app, a.lang()))
+	}
+	if !listed {
+		return no(a.unlisted(w.tool), whyUnknownTool, failure("unknown_tool", "never", a.lang(), store.OutcomeRefused))
+	}
+	wrong, err := g.schemas.check(tool.InputSchema, w.args)
+	if err != nil {
+		answer := g.broken(a, tool.Tool, fmt.Errorf("checking arguments of %s: %w", tool.Name, err))
+		return offer{}, &answer
+	}
+	if wrong != nil {
+		return no(tool.Tool, whyBadArguments, badArguments(wrong, a.lang()))
+	}
+	return tool, nil
+}
+
+// decide asks policy, and counts what it does not deny.
+func (g *Gateway) decide(ctx context.Context, a *access, tool offer, args json.RawMessage) (policy.Decision, *Result) {
+	before, err := a.ledger.before(ctx, g.store, a.run)
+	if err != nil {
+		answer := g.broken(a, tool.Tool, err)
+		return policy.Decision{}, &answer
+	}
+	d := a.judge.Decide(a.run.Principal, g.action(tool.Tool, args, before))
+	if d.Effect != policy.Deny && !a.ledger.take(a.grant.Limits, tool.Class, d.Effect) {
+		answer := g.refuse(ctx, a, tool.Tool, args, whyLimit, failure("limit", "never", a.lang(), store.OutcomeRefused))
+		return policy.Decision{}, &answer
+	}
+	return d, nil
+}
+
+// allowed performs a call that needs nobody, as soon as the bounds let it in.
+func (g *Gateway) allowed(ctx context.Context, a *access, tool offer, acc store.Account, d policy.Decision, c Call) Result {
+	leave, retry := g.counters.enter(ctx, a.run.Principal, appOf(tool.Tool), tool.Class)
+	if leave == nil {
+		return g.refuse(ctx, a, tool.Tool, c.Args, whyBusy, busy(retry, a.lang()))
+	}
+	defer leave()
+	begun, no := g.commit(ctx, a, tool, d, c)
+	if no != nil {
+		return *no
+	}
+	c.ID = begun.ID
+	return g.act(ctx, a, tool, acc, c)
+}
+
+// propose lays a call before whoever is to decide it, unless it could not work anyway.
+func (g *Gateway) propose(ctx context.Context, a *access, tool offer, acc store.Account, d policy.Decision, c Call) Result {
+	if alive, err := g.alive(ctx, a.run); err == nil && !alive { // a connector is not asked for the sake of a dead run
+		return overResult(a.lang())
+	}
+	c.Progress, c.Cancelled = nil, nil // whoever asks does not wait for it
+	if problem := g.obstacle(ctx, tool, c); problem != nil {
+		g.learn(ctx, a, acc, *problem)
+		return g.refuse(ctx, a, tool.Tool, c.Args, problem.Code, *problem)
+	}
+	begun, no := g.commit(ctx, a, tool, d, c, g.describe(ctx, tool, c)...)
+	if no != nil {
+		return *no
+	}
+	g.cfg.Log.Info().Str("event", "approval.asked").Str("call", string(begun.ID)).Str("run", string(a.run.ID)).
+		Str("kind", d.Effect.String()).Send()
+	return a.naming(acc, again(store.BegunCall{Outcome: store.OutcomeHeld, Approval: begun.Approval}, d, a))
+}
+
+// commit writes a decided call; no is the answer when nothing was begun: the run is over, or it made the call before.
+func (g *Gateway) commit(ctx context.Context, a *access, tool offer, d policy.Decision, c Call, facts ...store.Fact) (begun store.BegunCall, no *Result) {
+	begun, err := g.begin(ctx, a, tool.Tool, c.Args, d, c.Account, "", facts...)
+	var answer Result
+	switch {
+	case errors.Is(err, store.ErrRunOver):
+		answer = overResult(a.lang())
+	case err != nil:
+		answer = g.broken(a, tool.Tool, err)
+	case begun.Repeat:
+		answer = again(begun, d, a)
+	default:
+		return begun, nil
+	}
+	return begun, &answer
 }
 
 // obstacle asks a tool's connector what would keep a call from working, before a human is asked about it.
@@ -163,7 +214,15 @@ func (g *Gateway) begin(ctx context.Context, a *access, t Tool, args json.RawMes
 func (g *Gateway) act(ctx context.Context, a *access, t offer, acc store.Account, c Call) Result {
 	began := time.Now()           // the monotonic clock: how long, not when
 	a.ledger.taint(appOf(t.Tool)) // before the agent can have read a word of it
-	result := a.naming(acc, g.perform(ctx, t, c, a.halt))
+	perform := func(ctx context.Context) Result { return g.perform(ctx, t, c, a.halt) }
+	result := Result{}
+	if t.Class == policy.ClassRead {
+		gone := func() Result { return lost(t.Class, a.lang()) }
+		result = a.ledger.reads.do(ctx, readKey(t.Name, c.Account, c.Args), perform, gone)
+	} else {
+		result = perform(ctx)
+	}
+	result = a.naming(acc, result)
 	g.learn(ctx, a, acc, result)
 	err := g.store.EndCall(context.WithoutCancel(ctx), a.run.Principal.Company, c.ID, result.Outcome, result.Code, keep(result), g.undo(a, result)...)
 	if err != nil {

@@ -52,9 +52,12 @@ func inapplicable(scenario string) string {
 	}[scenario]
 }
 
-// untestable are the single checks that a server which asks nothing of its clients cannot be put to.
+// untestable are the single checks that a server of tools alone, which asks nothing of its clients, cannot be put to.
 func untestable(check string) bool {
-	return slices.Contains([]string{"sep-2575-server-rejects-undeclared-capability", "sep-2575-missing-capability-http-400"}, check)
+	return slices.Contains([]string{
+		"sep-2575-server-rejects-undeclared-capability", "sep-2575-missing-capability-http-400",
+		"sep-2549-prompts-list-caching-hints", "sep-2549-resources-list-caching-hints", "sep-2549-resources-templates-list-caching-hints",
+	}, check)
 }
 
 // scenarioName is a result's folder without what the suite puts around the name: "server-tools-list-2026-12-01T09-48-02-181Z".

@@ -79,6 +79,8 @@ type Config struct {
 	SessionIdle time.Duration
 	// MaxSessions bounds the MCP sessions of the old era at one run's door; beyond it a client is told to come back. Default 64.
 	MaxSessions int
+	// Bounds keep one person, company or app from taking everything. The zero value has defaults.
+	Bounds Bounds
 	// MaxApproved bounds how many approved calls run at once. Default 4.
 	MaxApproved int
 
@@ -118,6 +120,7 @@ type Gateway struct {
 	schemas    *schemas
 	public     *url.URL // nil without Config.PublicURL
 	look       chan struct{}
+	counters   *counters
 }
 
 // New makes a gateway over the store and the connectors; of two connectors with a tool of the same name the earlier wins.
@@ -141,6 +144,7 @@ func New(cfg Config, s *store.Store, connectors ...Connector) (*Gateway, error) 
 		return nil, errors.New("gateway config: Connect needs Accounts, LinkCard and AccountCard")
 	}
 	g.cfg = withDefaults(cfg)
+	g.counters = newCounters(g.cfg.Bounds, g.cfg.Now)
 	return g, nil
 }
 

@@ -4,16 +4,22 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// receive takes every MCP request of a door but calls, which the SDK never sees.
+// receive takes every MCP request of a door but calls, which the SDK never sees. What pilder does not offer is not there: the
+// SDK would answer it with empty lists.
 func (d *door) receive(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		if topic, _, _ := strings.Cut(method, "/"); slices.Contains([]string{"prompts", "resources", "completion", "logging"}, topic) {
+			return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "method not found"}
+		}
 		if _, listens := req.(*mcp.SubscriptionsListenRequest); !listens {
 			return next(ctx, method, req)
 		}

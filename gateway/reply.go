@@ -45,6 +45,7 @@ type reply struct {
 func (r *reply) start() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.last = -1 // the first may be 0
 	r.timer = time.AfterFunc(r.beat, r.tick)
 }
 

@@ -236,14 +236,14 @@ type row struct {
 	Code     string
 }
 
-// rows gives a run's calls, by tool: the tests' clock stands still, so their order says nothing.
+// rows gives a run's calls, by tool and code: the tests' clock stands still, so their order says nothing.
 func (w *world) rows(t *testing.T, run store.RunID) []row {
 	t.Helper()
 	var all []row
 	for _, c := range need(w.RunByID(t.Context(), run))(t).Calls {
 		all = append(all, row{c.Tool, c.Decision, c.Rule, c.Outcome, c.Code})
 	}
-	slices.SortStableFunc(all, func(a, b row) int { return strings.Compare(a.Tool, b.Tool) })
+	slices.SortStableFunc(all, func(a, b row) int { return strings.Compare(a.Tool+" "+a.Code, b.Tool+" "+b.Code) })
 	return all
 }
 
