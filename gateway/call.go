@@ -151,8 +151,7 @@ func (g *Gateway) act(ctx context.Context, a *access, t offer, c Call) Result {
 	began := time.Now()           // the monotonic clock: how long, not when
 	a.ledger.taint(appOf(t.Tool)) // before the agent can have read a word of it
 	result := g.perform(ctx, t, c, a.halt)
-	err := g.store.EndCall(context.WithoutCancel(ctx), a.run.Principal.Company, c.ID, result.Outcome, result.Code, keep(result))
-	if err != nil {
+	if err := g.end(ctx, a, t.Class, c.ID, result); err != nil {
 		g.cfg.Log.Error().Str("event", "call.unrecorded").Str("call", string(c.ID)).Str("run", string(a.run.ID)).
 			Str("outcome", string(result.Outcome)).Err(err).Send()
 		return lost(t.Class, a.lang())
@@ -161,6 +160,14 @@ func (g *Gateway) act(ctx context.Context, a *access, t offer, c Call) Result {
 		Str("tool", t.Name).Str("app", t.App).Str("outcome", string(result.Outcome)).Str("code", result.Code).
 		Int64("ms", time.Since(began).Milliseconds()).Send()
 	return result
+}
+
+func (g *Gateway) end(ctx context.Context, a *access, class policy.Class, id store.CallID, r Result) error {
+	ctx = context.WithoutCancel(ctx)
+	if class == policy.ClassRead {
+		return g.store.EndRead(ctx, a.run.Principal.Company, id, r.Outcome, r.Code)
+	}
+	return g.store.EndCall(ctx, a.run.Principal.Company, id, r.Outcome, r.Code, keep(r))
 }
 
 // perform runs a committed call at its connector, once and under the gateway's own deadline. Whatever the connector does,
