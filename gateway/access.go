@@ -23,7 +23,7 @@ type access struct {
 	barred   map[string]bool // tools that exist for the person and are not for the agent
 	partial  bool            // a connector could not list its tools
 	ledger   *ledger
-	halt     <-chan struct{} // closed when calls under way get no more time; nil: they have all of theirs
+	halt     *halt // nil: calls have all their time
 }
 
 // offer is a tool and who performs it.
@@ -34,7 +34,7 @@ type offer struct {
 
 // accessFor gives a run the tools of the accounts. A connector that cannot list is left out and told to the operator: the
 // others are none of its business.
-func (g *Gateway) accessFor(ctx context.Context, run store.Run, accounts []store.Account, l *ledger, halt <-chan struct{}) *access {
+func (g *Gateway) accessFor(ctx context.Context, run store.Run, accounts []store.Account, l *ledger, halt *halt) *access {
 	apps := appsOf(accounts)
 	a := &access{
 		run:      run,

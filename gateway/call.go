@@ -172,7 +172,7 @@ func (g *Gateway) end(ctx context.Context, a *access, class policy.Class, id sto
 
 // perform runs a committed call at its connector, once and under the gateway's own deadline. Whatever the connector does,
 // panic included, becomes a result: unknown for anything that may have been performed.
-func (g *Gateway) perform(ctx context.Context, o offer, c Call, halt <-chan struct{}) (r Result) {
+func (g *Gateway) perform(ctx context.Context, o offer, c Call, halt *halt) (r Result) {
 	ctx, cancel := g.patience(ctx, o.Class, halt)
 	defer cancel()
 	defer g.survive(c, func() { r = lost(o.Class, c.Caller.Lang) })
@@ -196,19 +196,16 @@ func (g *Gateway) survive(c Call, answer func()) {
 }
 
 // patience is how long a call may take: until the deadline or the halt, and a read no longer than its caller waits.
-func (g *Gateway) patience(ctx context.Context, class policy.Class, halt <-chan struct{}) (context.Context, context.CancelFunc) {
+func (g *Gateway) patience(ctx context.Context, class policy.Class, halt *halt) (context.Context, context.CancelFunc) {
 	if class != policy.ClassRead {
 		ctx = context.WithoutCancel(ctx)
 	}
 	ctx, cancel := context.WithTimeout(ctx, g.cfg.CallTimeout)
-	go func() { // ends with the call: its owner always cancels
-		select {
-		case <-halt:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, cancel
+	forget := halt.watch(cancel)
+	return ctx, func() {
+		forget()
+		cancel()
+	}
 }
 
 // broken is the answer when the gateway itself is at fault before anything was begun.

@@ -152,7 +152,10 @@ func (s *Store) lead() {
 			}
 		}
 	}()
-	err := retried(context.Background(), func() error { return s.tryGroup(all) })
+	err := retried(context.Background(), func() error { return s.tryGroup(all, together) })
+	if errors.Is(err, errOneFailed) {
+		err = retried(context.Background(), func() error { return s.tryGroup(all, apart) })
+	}
 	for _, m := range all {
 		if err != nil && (m.err == nil || errors.Is(m.err, errGroupBroken)) {
 			m.err = err
@@ -160,9 +163,12 @@ func (s *Store) lead() {
 	}
 }
 
-// tryGroup performs the members in one transaction. The error is of the whole, in which case nothing of anybody is written,
+// errOneFailed is of a group of which one member failed.
+var errOneFailed = errors.New("a part of the shared transaction failed")
+
+// tryGroup performs the members in one transaction, first in the way that costs less. The error is of the whole, in which case nothing of anybody is written,
 // unless the commit itself failed: then, as ever, nobody knows.
-func (s *Store) tryGroup(all []*member) (err error) {
+func (s *Store) tryGroup(all []*member, perform func(context.Context, *Store, *sql.Tx, *member) error) (err error) {
 	ctx := context.Background()
 	s.statements.prepare(ctx, s.db)
 	conn, err := s.db.Conn(ctx)
@@ -186,14 +192,10 @@ func (s *Store) tryGroup(all []*member) (err error) {
 		if m.err = m.ctx.Err(); m.err != nil {
 			continue
 		}
-		ctx := context.WithoutCancel(m.ctx)
-		if len(all) == 1 {
-			if m.err = m.do(ctx, tx); m.err != nil {
+		if err := perform(context.WithoutCancel(m.ctx), s, tx, m); err != nil {
+			if len(all) == 1 {
 				return m.err
 			}
-			break
-		}
-		if m.err, err = s.apart(ctx, tx, m.do); err != nil {
 			return err
 		}
 	}
@@ -213,19 +215,27 @@ func relax(ctx context.Context, conn *sql.Conn) (done func(), err error) {
 	}, nil
 }
 
-// apart performs one member so that it can be undone alone. broken is of the transaction as a whole: SQLite has given it up
-// (disk full, input or output), or the member could not be undone.
-func (s *Store) apart(ctx context.Context, tx *sql.Tx, do func(context.Context, *sql.Tx) error) (err, broken error) {
-	if _, err := s.exec(ctx, tx, "SAVEPOINT member"); err != nil {
-		return nil, fmt.Errorf("beginning a part: %w", err)
+// together performs one member as if it were alone: if it fails, all that was done in the transaction has to be undone.
+func together(ctx context.Context, _ *Store, tx *sql.Tx, m *member) error {
+	if m.err = m.do(ctx, tx); m.err != nil {
+		return errOneFailed
 	}
-	if err = do(ctx, tx); err != nil {
-		if _, lost := s.exec(ctx, tx, "ROLLBACK TO member"); lost != nil {
-			return err, err
+	return nil
+}
+
+// apart performs one member so that it can be undone alone. The error is of the transaction as a whole: SQLite has given it
+// up (disk full, input or output), or the member could not be undone.
+func apart(ctx context.Context, s *Store, tx *sql.Tx, m *member) error {
+	if _, err := s.exec(ctx, tx, "SAVEPOINT member"); err != nil {
+		return fmt.Errorf("beginning a part: %w", err)
+	}
+	if m.err = m.do(ctx, tx); m.err != nil {
+		if _, err := s.exec(ctx, tx, "ROLLBACK TO member"); err != nil {
+			return m.err
 		}
 	}
-	if _, lost := s.exec(ctx, tx, "RELEASE member"); lost != nil {
-		return err, fmt.Errorf("ending a part: %w", lost)
+	if _, err := s.exec(ctx, tx, "RELEASE member"); err != nil {
+		return fmt.Errorf("ending a part: %w", err)
 	}
-	return err, nil
+	return nil
 }
