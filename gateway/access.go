@@ -25,7 +25,7 @@ type access struct {
 	partial  bool            // a connector could not list its tools
 	changes  uint64          // Config.Changes when the tools were listed
 	ledger   *ledger
-	halt     <-chan struct{} // closed when calls under way get no more time; nil: they have all of theirs
+	halt     *halt // nil: calls have all their time
 }
 
 // offer is a tool and who performs it.
@@ -36,7 +36,7 @@ type offer struct {
 
 // accessFor gives a run the tools of the accounts. A connector that cannot list is left out and told to the operator: the
 // others are none of its business.
-func (g *Gateway) accessFor(ctx context.Context, run store.Run, accounts []store.Account, l *ledger, halt <-chan struct{}) *access {
+func (g *Gateway) accessFor(ctx context.Context, run store.Run, accounts []store.Account, l *ledger, halt *halt) *access {
 	apps := appsOf(accounts)
 	for _, app := range g.cfg.Open(run.Principal.Company) {
 		apps = append(apps, app.Slug)

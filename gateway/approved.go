@@ -74,8 +74,8 @@ func (g *Gateway) tidy(ctx context.Context) error {
 // execute performs one approved call. A shutdown does not cut it at once; when it does, the call is recorded as what that
 // makes it.
 func (g *Gateway) execute(ctx context.Context, a store.Approval) error {
-	halt := make(chan struct{})
-	defer context.AfterFunc(ctx, func() { time.AfterFunc(approvedGrace, func() { close(halt) }) })()
+	halt := &halt{}
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(approvedGrace, halt.now) })()
 	ctx = context.WithoutCancel(ctx)
 	ok, err := g.store.BeginApproved(ctx, a)
 	if err != nil {
@@ -100,7 +100,7 @@ func (g *Gateway) execute(ctx context.Context, a store.Approval) error {
 // performApproved takes the approval as the decision, and looks again at all that may have changed since it was asked for:
 // the person's membership, their accounts, the tool and its schema, what the rules of today forbid. undo is how what it did
 // can be taken back; what takes something back itself has none.
-func (g *Gateway) performApproved(ctx context.Context, a store.Approval, halt <-chan struct{}) (r Result, undo *store.Undo) {
+func (g *Gateway) performApproved(ctx context.Context, a store.Approval, halt *halt) (r Result, undo *store.Undo) {
 	lang := langOf(a.Requester)
 	today, err := g.store.AsOfNow(ctx, a.Company, a.Requester.ID)
 	if errors.Is(err, store.ErrNotFound) {

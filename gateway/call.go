@@ -214,18 +214,9 @@ func (g *Gateway) begin(ctx context.Context, a *access, t Tool, args json.RawMes
 func (g *Gateway) act(ctx context.Context, a *access, t offer, acc store.Account, c Call) Result {
 	began := time.Now()           // the monotonic clock: how long, not when
 	a.ledger.taint(appOf(t.Tool)) // before the agent can have read a word of it
-	perform := func(ctx context.Context) Result { return g.perform(ctx, t, c, a.halt) }
-	result := Result{}
-	if t.Class == policy.ClassRead {
-		gone := func() Result { return lost(t.Class, a.lang()) }
-		result = a.ledger.reads.do(ctx, readKey(t.Name, c.Account, c.Args), perform, gone)
-	} else {
-		result = perform(ctx)
-	}
-	result = a.naming(acc, result)
+	result := a.naming(acc, g.once(ctx, a, t, c))
 	g.learn(ctx, a, acc, result)
-	err := g.store.EndCall(context.WithoutCancel(ctx), a.run.Principal.Company, c.ID, result.Outcome, result.Code, keep(result), g.undo(a, result)...)
-	if err != nil {
+	if err := g.end(ctx, a, t.Class, c.ID, result); err != nil {
 		g.cfg.Log.Error().Str("event", "call.unrecorded").Str("call", string(c.ID)).Str("run", string(a.run.ID)).
 			Str("outcome", string(result.Outcome)).Err(err).Send()
 		return lost(t.Class, a.lang())
@@ -236,9 +227,27 @@ func (g *Gateway) act(ctx context.Context, a *access, t offer, acc store.Account
 	return result
 }
 
+func (g *Gateway) end(ctx context.Context, a *access, class policy.Class, id store.CallID, r Result) error {
+	ctx = context.WithoutCancel(ctx)
+	if class == policy.ClassRead {
+		return g.store.EndRead(ctx, a.run.Principal.Company, id, r.Outcome, r.Code)
+	}
+	return g.store.EndCall(ctx, a.run.Principal.Company, id, r.Outcome, r.Code, keep(r), g.undo(a, r)...)
+}
+
+// once performs a call; a read joins the identical one of its run that is under way.
+func (g *Gateway) once(ctx context.Context, a *access, t offer, c Call) Result {
+	perform := func(ctx context.Context) Result { return g.perform(ctx, t, c, a.halt) }
+	if t.Class != policy.ClassRead {
+		return perform(ctx)
+	}
+	gone := func() Result { return lost(t.Class, a.lang()) }
+	return a.ledger.reads.do(ctx, readKey(t.Name, c.Account, c.Args), perform, gone)
+}
+
 // perform runs a committed call at its connector, once and under the gateway's own deadline. Whatever the connector does,
 // panic included, becomes a result: unknown for anything that may have been performed.
-func (g *Gateway) perform(ctx context.Context, o offer, c Call, halt <-chan struct{}) (r Result) {
+func (g *Gateway) perform(ctx context.Context, o offer, c Call, halt *halt) (r Result) {
 	ctx, cancel := g.patience(ctx, o.Class, halt)
 	defer cancel()
 	defer g.survive(c, func() { r = lost(o.Class, c.Caller.Lang) })
@@ -262,19 +271,16 @@ func (g *Gateway) survive(c Call, answer func()) {
 }
 
 // patience is how long a call may take: until the deadline or the halt, and a read no longer than its caller waits.
-func (g *Gateway) patience(ctx context.Context, class policy.Class, halt <-chan struct{}) (context.Context, context.CancelFunc) {
+func (g *Gateway) patience(ctx context.Context, class policy.Class, halt *halt) (context.Context, context.CancelFunc) {
 	if class != policy.ClassRead {
 		ctx = context.WithoutCancel(ctx)
 	}
 	ctx, cancel := context.WithTimeout(ctx, g.cfg.CallTimeout)
-	go func() { // ends with the call: its owner always cancels
-		select {
-		case <-halt:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, cancel
+	forget := halt.watch(cancel)
+	return ctx, func() {
+		forget()
+		cancel()
+	}
 }
 
 // broken is the answer when the gateway itself is at fault before anything was begun.

@@ -31,7 +31,7 @@ type door struct {
 	server *mcp.Server // one for the door's life, so that list_changed reaches both eras
 	access atomic.Pointer[access]
 	ledger *ledger
-	halt   chan struct{}
+	halt   halt
 	modern string // what results of the modern era end with
 
 	good     atomic.Pointer[goodToken]
@@ -51,11 +51,11 @@ func (g *Gateway) ServeRun(ctx context.Context, run store.Run, l net.Listener) e
 	base, drop := context.WithCancel(context.WithoutCancel(ctx))
 	defer drop()
 	d := &door{
-		g: g, run: run, ledger: newLedger(), halt: make(chan struct{}),
+		g: g, run: run, ledger: newLedger(),
 		sessions: sessions{max: g.cfg.MaxSessions, idle: g.cfg.SessionIdle, now: g.cfg.Now, all: map[string]*session{}},
 		flights:  flights{all: map[flightKey][]*flight{}},
 	}
-	d.access.Store(g.accessFor(ctx, run, run.Accounts, d.ledger, d.halt))
+	d.access.Store(g.accessFor(ctx, run, run.Accounts, d.ledger, &d.halt))
 	d.server = d.newServer()
 	if err := d.offer(nil); err != nil {
 		return fmt.Errorf("serving door of run %s: %w", run.ID, err)
@@ -98,13 +98,11 @@ func (g *Gateway) ServeRun(ctx context.Context, run store.Run, l net.Listener) e
 func (d *door) close(srv *http.Server, drop context.CancelFunc) {
 	d.requests.Close()
 	d.calls.Close()
-	grace := time.AfterFunc(d.g.cfg.Grace, func() { close(d.halt) })
+	grace := time.AfterFunc(d.g.cfg.Grace, d.halt.now)
 	drop() // ends the streams, and with d.flights the reads
 	d.flights.close()
 	d.calls.Wait()
-	if grace.Stop() {
-		close(d.halt)
-	}
+	grace.Stop()
 	for s := range d.server.Sessions() {
 		_ = s.Close() // its stream is gone already
 	}
@@ -198,7 +196,7 @@ func (d *door) refresh(ctx context.Context) {
 	if err != nil || (slices.Equal(accounts, old.accounts) && !old.partial && old.changes == d.g.cfg.Changes()) {
 		return // an account that cannot be looked up now is found again in a moment
 	}
-	d.access.Store(d.g.accessFor(ctx, d.run, accounts, d.ledger, d.halt))
+	d.access.Store(d.g.accessFor(ctx, d.run, accounts, d.ledger, &d.halt))
 	if err := d.offer(old.tools); err != nil {
 		d.g.cfg.Log.Error().Str("event", "tools.failed").Str("run", string(d.run.ID)).Err(err).Send()
 	}

@@ -24,6 +24,9 @@ func (s *Store) Audit(ctx context.Context, company CompanyID, limit int) ([]Audi
 	if _, err := companyByID(ctx, s.reads, company); err != nil {
 		return nil, fmt.Errorf("reading the audit of %s: %w", company, err)
 	}
+	if err := s.catchUp(ctx); err != nil {
+		return nil, fmt.Errorf("reading the audit of %s: %w", company, err)
+	}
 	rows, err := s.reads.QueryContext(ctx, `SELECT a.at_ms, a.actor, a.action, a.subject, a.detail, COALESCE(l.seq, 0)
 		FROM audit a LEFT JOIN audit_link l ON l.audit_id = a.audit_id
 		WHERE a.company_id = $1 ORDER BY a.audit_id DESC LIMIT $2`, company, limit)
@@ -61,7 +64,7 @@ func (s *Store) audit(ctx context.Context, tx *sql.Tx, company CompanyID, actor,
 			return fmt.Errorf("auditing %s of %s: %w", action, subject, err)
 		}
 	}
-	_, err := tx.ExecContext(ctx, `INSERT INTO audit (company_id, at_ms, actor, action, subject, detail)
+	_, err := s.exec(ctx, tx, `INSERT INTO audit (company_id, at_ms, actor, action, subject, detail)
 		VALUES ($1, $2, $3, $4, $5, $6)`, company, s.now(), actor, action, subject, string(text))
 	if err != nil {
 		return fmt.Errorf("auditing %s of %s: %w", action, subject, err)

@@ -61,7 +61,11 @@ type BegunCall struct {
 func (s *Store) BeginCall(ctx context.Context, c NewCall, card func(Approval, Approver) Draft) (BegunCall, error) {
 	outcome := c.begins()
 	var begun BegunCall
-	err := s.sharedTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+	last := throughPowerLoss
+	if c.Class == policy.ClassRead && outcome != OutcomeHeld {
+		last = throughKill
+	}
+	err := s.sharedTx(ctx, last, func(ctx context.Context, tx *sql.Tx) error {
 		begun = BegunCall{ID: CallID(newID(prefixCall)), Outcome: outcome}
 		run, err := s.callingRun(ctx, tx, c.Run)
 		if err != nil {
@@ -147,7 +151,7 @@ type callingRun struct {
 // ends (and is seen as open), or it is refused. A machine that froze and woke up ends here.
 func (s *Store) callingRun(ctx context.Context, tx *sql.Tx, r Run) (callingRun, error) {
 	run := callingRun{id: r.ID, company: r.Principal.Company}
-	err := tx.QueryRowContext(ctx, `SELECT conversation_id, membership_id FROM run WHERE run_id = $1 AND company_id = $2
+	err := s.row(ctx, tx, `SELECT conversation_id, membership_id FROM run WHERE run_id = $1 AND company_id = $2
 		AND state = 'running' AND cancel_requested_ms = 0 AND expires_ms > $3`+s.d.forShare,
 		run.id, run.company, s.now()).Scan(&run.conversation, &run.membership)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -171,7 +175,7 @@ func (s *Store) insertCall(ctx context.Context, tx *sql.Tx, begun BegunCall, c N
 		account = []byte(c.Account)
 	}
 	id := string(begun.ID)
-	return one(tx.ExecContext(ctx, `INSERT INTO call (call_id, company_id, run_id, conversation_id, membership_id, tool, app, class,
+	return one(s.exec(ctx, tx, `INSERT INTO call (call_id, company_id, run_id, conversation_id, membership_id, tool, app, class,
 			args, args_hash, account, decision, rule, is_downgraded, why, outcome, code, begun_ms, ended_ms)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)
 		ON CONFLICT (run_id, tool, args_hash) WHERE class <> 'read' AND why = '' AND outcome <> 'failed' DO NOTHING`,
@@ -211,7 +215,7 @@ func (s *Store) firstCall(ctx context.Context, tx *sql.Tx, run callingRun, c New
 // run: an effect that happened is recorded whatever became of its run. The first outcome stands; another one that comes
 // later is audited only. undo, if there is one, is how what was done can be taken back; it is offered with the run's answer.
 func (s *Store) EndCall(ctx context.Context, company CompanyID, id CallID, outcome Outcome, code string, result json.RawMessage, undo ...Undo) error {
-	err := s.sharedTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+	err := s.sharedTx(ctx, throughPowerLoss, func(ctx context.Context, tx *sql.Tx) error {
 		first, err := s.endCall(ctx, tx, company, id, OutcomeOpen, endedCall{outcome, code}, result)
 		if err != nil || !first || outcome != OutcomeDone || len(undo) == 0 {
 			return err
@@ -221,6 +225,20 @@ func (s *Store) EndCall(ctx context.Context, company CompanyID, id CallID, outco
 	if err != nil {
 		return fmt.Errorf("ending call %s: %w", id, err)
 	}
+	return nil
+}
+
+// EndRead is EndCall for a call that changed nothing. It waits for no disk: the outcome is written with what is committed
+// next, and a process that dies first leaves the call open, to be found as failed. No result is kept, since the call may be
+// made again.
+func (s *Store) EndRead(ctx context.Context, company CompanyID, id CallID, outcome Outcome, code string) error {
+	if s.pool != nil {
+		return s.EndCall(ctx, company, id, outcome, code, nil)
+	}
+	s.laterTx(func(ctx context.Context, tx *sql.Tx) error {
+		_, err := s.endCall(ctx, tx, company, id, OutcomeOpen, endedCall{outcome, code}, nil)
+		return err
+	})
 	return nil
 }
 
@@ -235,7 +253,7 @@ func (s *Store) endCall(ctx context.Context, tx *sql.Tx, company CompanyID, id C
 	if !end.Outcome.ends() {
 		return false, fmt.Errorf("%q does not end a call", end.Outcome)
 	}
-	first, err = one(tx.ExecContext(ctx, `UPDATE call SET outcome = $4, code = $5, result = $6, ended_ms = $7
+	first, err = one(s.exec(ctx, tx, `UPDATE call SET outcome = $4, code = $5, result = $6, ended_ms = $7
 		WHERE call_id = $1 AND company_id = $2 AND outcome = $3`,
 		id, company, waiting, end.Outcome, end.Code, s.seal.seal("call.result", string(id), company, result), s.now()))
 	if err != nil {

@@ -22,7 +22,7 @@ const chainVersion = "pilder.audit.1"
 const chainBatch = 200
 
 // chainLag is how far behind the newest row one is still looked for that was numbered earlier and committed later. A row
-// that took longer is found when a process starts.
+// that took longer is found when a process starts. SQLite's rows commit in the order of their numbers.
 const chainLag = 10_000
 
 // chain links the rows that are not linked yet, in batches per company. Run calls it every second.
@@ -44,22 +44,25 @@ func (s *Store) chain(ctx context.Context) error {
 		return fmt.Errorf("chaining the audit: %w", err)
 	}
 	for _, c := range all {
+		after := from
 		for n := chainBatch; n == chainBatch; {
-			if n, err = s.chainCompany(ctx, c, from); err != nil {
+			if n, after, err = s.chainCompany(ctx, c, after); err != nil {
 				return fmt.Errorf("chaining the audit of %s: %w", c, err)
 			}
 		}
 	}
-	s.chained.Store(max(from, top-chainLag))
+	if s.pool != nil {
+		top -= chainLag
+	}
+	s.chained.Store(max(from, top))
 	return nil
 }
 
-// chainCompany links one batch of a company and tells how long it was. The head is locked first and the rows are read
+// chainCompany links one batch of a company's rows after one, and tells how long it was and which was its last. The head is locked first and the rows are read
 // then: the other way round two chainers would link the same rows. The order of the chain is the chainer's, since rows may
 // commit out of the order of their numbers.
-func (s *Store) chainCompany(ctx context.Context, company CompanyID, from int64) (int, error) {
-	var n int
-	err := s.quietTx(ctx, func(tx *sql.Tx) error {
+func (s *Store) chainCompany(ctx context.Context, company CompanyID, after int64) (n int, last int64, err error) {
+	err = s.quietTx(ctx, func(tx *sql.Tx) error {
 		var seq int64
 		var hash []byte
 		err := tx.QueryRowContext(ctx, `INSERT INTO audit_head (company_id, seq, hash) VALUES ($1, 0, $2)
@@ -69,7 +72,7 @@ func (s *Store) chainCompany(ctx context.Context, company CompanyID, from int64)
 		}
 		rows, err := tx.QueryContext(ctx, `SELECT audit_id, at_ms, actor, action, subject, detail FROM audit a
 			WHERE company_id = $1 AND audit_id > $2 AND NOT EXISTS (SELECT 1 FROM audit_link l WHERE l.audit_id = a.audit_id)
-			ORDER BY audit_id LIMIT $3`, company, from, chainBatch)
+			ORDER BY audit_id LIMIT $3`, company, after, chainBatch)
 		var all []auditLeaf
 		err = each(rows, err, func(scan func(...any) error) error {
 			var l auditLeaf
@@ -82,7 +85,8 @@ func (s *Store) chainCompany(ctx context.Context, company CompanyID, from int64)
 		for _, l := range all {
 			seq++
 			hash = l.hash(hash, company, seq)
-			if _, err := tx.ExecContext(ctx, `INSERT INTO audit_link (company_id, seq, audit_id, hash) VALUES ($1, $2, $3, $4)`,
+			last = l.id
+			if _, err := s.exec(ctx, tx, `INSERT INTO audit_link (company_id, seq, audit_id, hash) VALUES ($1, $2, $3, $4)`,
 				company, seq, l.id, hash); err != nil {
 				return err
 			}
@@ -91,7 +95,7 @@ func (s *Store) chainCompany(ctx context.Context, company CompanyID, from int64)
 		_, err = tx.ExecContext(ctx, `UPDATE audit_head SET seq = $2, hash = $3 WHERE company_id = $1`, company, seq, hash)
 		return err
 	})
-	return n, err
+	return n, last, err
 }
 
 // auditLeaf is an audit row as it is chained.

@@ -45,14 +45,15 @@ type Config struct {
 
 // Store remembers everything. It is safe for concurrent use.
 type Store struct {
-	db    *sql.DB // writes; with SQLite one connection
-	reads *sql.DB // reads outside transactions; with PostgreSQL the same pool
-	d     dialect
-	seal  sealer
-	log   zerolog.Logger
-	wake  *bell
-	group group // with SQLite
-	guest bool
+	db         *sql.DB // writes; with SQLite one connection
+	reads      *sql.DB // reads outside transactions; with PostgreSQL the same pool
+	d          dialect
+	seal       sealer
+	log        zerolog.Logger
+	wake       *bell
+	group      group      // with SQLite
+	statements statements // with SQLite
+	guest      bool
 
 	clock    func() time.Time
 	ttl      time.Duration
@@ -238,6 +239,9 @@ func preparePostgres(ctx context.Context, cfg Config, c *pgx.ConnConfig, d diale
 func (s *Store) Close() error {
 	s.closing.Do(func() {
 		var errs []error
+		if s.db != nil {
+			s.catchUpForGood()
+		}
 		if s.reads != nil && s.reads != s.db {
 			errs = append(errs, s.reads.Close())
 		}

@@ -50,6 +50,12 @@ func retried(ctx context.Context, try func() error) error {
 }
 
 func (s *Store) tryTx(ctx context.Context, f func(tx *sql.Tx) error) error {
+	if s.pool == nil {
+		if err := s.catchUp(ctx); err != nil {
+			return err
+		}
+		s.statements.prepare(ctx, s.db)
+	}
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
 		return err

@@ -75,6 +75,9 @@ func (s *Store) runViews(ctx context.Context, where string, args ...any) ([]RunV
 	for i := range all {
 		byID[all[i].ID], ids[i] = &all[i], string(all[i].ID)
 	}
+	if err := s.catchUp(ctx); err != nil {
+		return nil, fmt.Errorf("reading calls: %w", err)
+	}
 	calls, err := runCalls(ctx, s.reads, s.d.in("run_id", 1), s.d.list(ids))
 	if err != nil {
 		return nil, err

@@ -357,7 +357,7 @@ CREATE INDEX link_opened ON link (expires_ms) WHERE state IN ('opened', 'used');
 
 -- Insert-only. detail is the exact text that the chain hashes.
 CREATE TABLE audit (
-	audit_id   INTEGER PRIMARY KEY AUTOINCREMENT,
+	audit_id   INTEGER PRIMARY KEY, -- rows are never deleted, so no number comes twice
 	company_id TEXT NOT NULL DEFAULT '',
 	at_ms      INTEGER NOT NULL,
 	actor      TEXT NOT NULL,
