@@ -41,6 +41,7 @@ var ours = map[string][]string{
 	"":                  {},
 	"cmd/pilder":        {"*"},
 	"cmd/inside":        {"runner/inside"},
+	"deploy/npm":        {},
 }
 
 // outside is which packages only the named folders may import.

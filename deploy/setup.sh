@@ -57,5 +57,7 @@ fi
 # The CLI: the exact build that configs/claude-cli.json names, from npm, into .tools/ (never committed; its licence is
 # its maker's, see .tools/claude-code/*/LICENSE.md).
 bin/pilder cli fetch --quiet
+# The MCP servers that tests run, and their Node: exactly what deploy/npm/package-lock.json names, into .tools/npm.
+[ "$what" != test ] || go run ./deploy/npm .tools/npm
 # The sandbox, by doing: prints the exact remedy when this kernel or its settings refuse it. Only its own settings matter.
 bin/pilder --config /dev/null doctor --only sandbox --quiet

@@ -10,8 +10,11 @@ import (
 	"time"
 )
 
-// programGrace is how long a program may take to end once its input has.
-const programGrace = 2 * time.Second
+// How long a program may take to end once its input has, and to read what was written to it.
+const (
+	programGrace   = 2 * time.Second
+	programReading = 10 * time.Second
+)
 
 // Program is a program that is no agent, and is talked to over its standard input and output: an MCP server of the
 // operator's, say. It runs in a sandbox like an agent's: without network, and with nothing of the host but what is named.
@@ -54,8 +57,15 @@ type talk struct {
 	err      error
 }
 
-func (t *talk) Read(b []byte) (int, error)  { return t.process.Stdout.Read(b) }
-func (t *talk) Write(b []byte) (int, error) { return t.process.Stdin.Write(b) }
+func (t *talk) Read(b []byte) (int, error) { return t.process.Stdout.Read(b) }
+
+// Write does not wait for ever for a program that does not read.
+func (t *talk) Write(b []byte) (int, error) {
+	if err := t.process.Stdin.SetWriteDeadline(time.Now().Add(programReading)); err != nil {
+		return 0, err
+	}
+	return t.process.Stdin.Write(b)
+}
 
 // Close ends the program's input, and a moment later the program and all it started.
 func (t *talk) Close() error {

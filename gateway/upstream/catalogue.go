@@ -41,7 +41,7 @@ type catalogue struct {
 	listed time.Time
 	tried  time.Time
 	stale  bool // the upstream has said that it changed
-	looks  int
+	looks  int  // that have ended
 }
 
 // catalogueFor gives the list a caller sees.
@@ -134,7 +134,7 @@ func (u *server) lookDue(cat *catalogue) bool {
 	case cat.stale:
 		return true
 	case !cat.known:
-		return since(cat.tried, time.Second)
+		return since(cat.tried, time.Second) || len(cat.looking) > 0 // somebody is looking: their list is waited for
 	}
 	return u.Auth == AuthOAuth && since(cat.listed, u.c.cfg.ListEvery) && since(cat.tried, u.c.cfg.ListEvery/10)
 }
@@ -173,12 +173,16 @@ func (u *server) look(ctx context.Context, cat *catalogue, key catalogueKey, who
 	stale, looked := cat.stale, cat.looks != before
 	if stale || !looked {
 		cat.stale, cat.tried = false, u.c.cfg.Now()
-		cat.looks++
 	}
 	cat.mu.Unlock()
 	if looked && !stale {
 		return
 	}
+	defer func() {
+		cat.mu.Lock()
+		defer cat.mu.Unlock()
+		cat.looks++
+	}()
 	list, err := u.list(ctx, who)
 	if err == nil {
 		err = u.takeOver(ctx, cat, key, list)

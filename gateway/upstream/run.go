@@ -32,8 +32,7 @@ func (c *Connector) Run(ctx context.Context) error {
 	}
 	c.pool.serve(ctx)
 	parts.Wait()
-	c.pool.tidy(-1)
-	c.pool.farewell(context.WithoutCancel(ctx))
+	c.Close(ctx)
 	return nil
 }
 

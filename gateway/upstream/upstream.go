@@ -260,6 +260,13 @@ func (c *Connector) Open(company policy.CompanyID) []Spec {
 // Changes counts how often a list of tools has changed: whoever listed at another count lists again.
 func (c *Connector) Changes() uint64 { return c.changes.Load() }
 
+// Close ends every MCP session and process that nobody uses at this moment. Run does so as it ends; whoever calls without
+// it closes.
+func (c *Connector) Close(ctx context.Context) {
+	c.pool.tidy(-1)
+	c.pool.farewell(context.WithoutCancel(ctx))
+}
+
 // Stale has every list looked at again by whoever lists next, as after a change of what is accepted.
 func (c *Connector) Stale() {
 	for _, u := range c.upstreams {
