@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -119,7 +120,13 @@ func (g *Gateway) performApproved(ctx context.Context, a store.Approval, halt <-
 	if d := now.judge.Decide(today.Principal, g.action(tool.Tool, a.Args, store.Background{})); d.Effect == policy.Deny {
 		return denied(now.grant.Sentence(d, lang))
 	}
-	// The account is the one of that time, not of today: what was shown is what is done.
+	// The account is the one of that time, not of today: what was shown is what is done. One that its person disconnected
+	// since, or that was mended as another of the provider's, is no longer there to do it with.
+	if a.Account != "" && !slices.ContainsFunc(today.Accounts, func(acc store.Account) bool { return acc.Provider == a.Account }) {
+		result := g.wants("not_connected", usesOf(tool.Tool), lang)
+		result.Outcome = store.OutcomeFailed
+		return result
+	}
 	return g.perform(ctx, tool, Call{ID: a.Call, Caller: now.caller, Tool: a.Tool, Args: a.Args, Account: a.Account}, halt)
 }
 

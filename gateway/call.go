@@ -72,8 +72,10 @@ func (g *Gateway) call(ctx context.Context, a *access, name string, args json.Ra
 			return g.refuse(ctx, a, tool.Tool, args, problem.Code, *problem)
 		}
 	}
-	begun, err := g.begin(ctx, a, tool.Tool, args, decision, account, "")
+	begun, err := g.begin(ctx, a, tool.Tool, args, decision, acc, "")
 	switch {
+	case errors.Is(err, store.ErrAccountGone): // disconnected since the list was made
+		return g.refuse(ctx, a, tool.Tool, args, "not_connected", g.wants("not_connected", acc.App, a.lang()))
 	case errors.Is(err, store.ErrRunOver):
 		return failure("run_over", "never", a.lang(), store.OutcomeRefused)
 	case err != nil:
@@ -114,7 +116,7 @@ func (g *Gateway) obstacle(ctx context.Context, o offer, c Call) (found *Result)
 
 // refuse records a wish that came to nothing before it was decided upon, and answers it.
 func (g *Gateway) refuse(ctx context.Context, a *access, t Tool, args json.RawMessage, why string, answer Result) Result {
-	_, err := g.begin(ctx, a, t, args, policy.Decision{Effect: policy.Deny}, "", why)
+	_, err := g.begin(ctx, a, t, args, policy.Decision{Effect: policy.Deny}, store.Account{}, why)
 	switch {
 	case errors.Is(err, store.ErrRunOver):
 		return failure("run_over", "never", a.lang(), store.OutcomeRefused)
@@ -126,9 +128,9 @@ func (g *Gateway) refuse(ctx context.Context, a *access, t Tool, args json.RawMe
 
 // begin commits the call before anything happens. It does not end with the caller's patience: a row that was perhaps
 // written, of a call that was certainly not begun, would stay open for good.
-func (g *Gateway) begin(ctx context.Context, a *access, t Tool, args json.RawMessage, d policy.Decision, account, why string) (store.BegunCall, error) {
+func (g *Gateway) begin(ctx context.Context, a *access, t Tool, args json.RawMessage, d policy.Decision, acc store.Account, why string) (store.BegunCall, error) {
 	begun, err := g.store.BeginCall(context.WithoutCancel(ctx), store.NewCall{
-		Run: a.run, Tool: t.Name, App: appOf(t), Class: t.Class, Args: args, Decision: d, Account: account, Why: why,
+		Run: a.run, Tool: t.Name, App: appOf(t), Class: t.Class, Args: args, Decision: d, Account: acc.Provider, With: acc.ID, Why: why,
 	}, g.cfg.Card)
 	if err != nil {
 		return store.BegunCall{}, fmt.Errorf("beginning call of %s: %w", t.Name, err)

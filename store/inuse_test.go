@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"pilder/policy"
 	"pilder/store"
 )
 
@@ -164,5 +165,22 @@ func TestAccountsAreCheckedInTurnAndByOneProcessAtATime(t *testing.T) {
 		all := need(w.TakeAccountsToCheck(t.Context(), time.Hour, 5))(t)
 		same(t, 3, len(all))
 		same(t, w.member, all[0].Member)
+	})
+}
+
+func TestNoCallBeginsWithAnAccountThatWasRemoved(t *testing.T) {
+	eachTown(t, func(t *testing.T, w *town) {
+		a, kept := w.seed(t, "gmail", "a"), w.seed(t, "gmail", "b")
+		run := w.talk(t, w.member, private(w.member))
+		c := run.call(policy.Allow, `{}`)
+		c.With = a.ID
+		w.begin(t, c)
+		need(w.RemoveAccount(t.Context(), w.press(t, 103), a.ID, 103, says("removed")))(t)
+		c = run.call(policy.Allow, `{"other":1}`)
+		c.With = a.ID
+		_, err := w.BeginCall(t.Context(), c, card)
+		wants(t, err, store.ErrAccountGone)
+		c.With = kept.ID
+		w.begin(t, c)
 	})
 }
