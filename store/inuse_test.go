@@ -131,6 +131,13 @@ func TestABrokenAccountStaysInUseAndIsToldOnce(t *testing.T) {
 		same(t, []bool{true, false}, []bool{mend(), mend()})
 		same(t, []string{"*a"}, w.used(t))
 		same(t, []said{{103, "broken"}, {103, "mended"}}, w.said(t))
+		for range 3 { // the app refuses what the provider calls healthy
+			same(t, []bool{true, true}, []bool{mark(), mend()})
+		}
+		same(t, []said(nil), w.said(t))
+		w.clock.Advance(24 * time.Hour)
+		same(t, []bool{true, true}, []bool{mark(), mend()})
+		same(t, []said{{103, "mended"}, {103, "mended"}}, w.said(t)) // the draft's words are the test's
 		_, err := w.MarkAccountBroken(t.Context(), w.rival.Company.ID, a.ID, "refused", draft)
 		wants(t, err, store.ErrNotFound)
 		same(t, []string{"*a"}, w.used(t))
