@@ -305,3 +305,24 @@ func TestG37_AnEmptyListComesWithItsReason(t *testing.T) {
 		})
 	}
 }
+
+func TestADisconnectedAppGoesFromARunThatIsGoing(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		changed := make(chan struct{}, 10)
+		run, _ := w.run(t)
+		addr, _ := w.door(t, run)
+		s := w.agent(t, run, addr, "2025-11-25", &mcp.ClientOptions{
+			ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { changed <- struct{}{} },
+		})
+		call(t, s, listEvents, `{}`)
+		w.remove(t, "apn_calendar")
+		next(t, changed)
+		for _, tool := range need(s.ListTools(t.Context(), nil))(t).Tools {
+			if strings.HasPrefix(tool.Name, "google_calendar-") {
+				t.Errorf("%s is still listed", tool.Name)
+			}
+		}
+		same(t, "not_connected", call(t, s, listEvents, `{}`).Structured["code"])
+		same(t, []string{listEvents + " {} apn_calendar"}, w.app.performed())
+	})
+}

@@ -55,6 +55,15 @@ func TestOfTwoAccountsTheChosenOneActsAlsoWhenAnotherIsChosenBeforeTheApproval(t
 	same(t, []string{`correo_enviar {"para":["fuera@otra.com"]} apn_second_mail`}, w.app.performed())
 }
 
+func TestWhatWasApprovedIsNotDoneWithAnAccountDisconnectedSince(t *testing.T) {
+	w := onSQLite(t)
+	w.connect(t, "gmail", "apn_second_mail")
+	run := w.approve(t)
+	w.remove(t, "apn_mail") // at the provider it may still be there
+	same(t, row{mail, policy.Hold, "mail.outside", store.OutcomeFailed, "account_gone"}, w.carriedOut(t, run))
+	same(t, []string{}, w.app.performed())
+}
+
 func TestAnApprovedCallThatCannotBePerformedAnyMoreIsSaid(t *testing.T) {
 	w := onSQLite(t)
 	run := w.approve(t)

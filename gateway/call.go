@@ -68,7 +68,7 @@ func (g *Gateway) call(ctx context.Context, a *access, w wish) Result {
 	case policy.Confirm, policy.Hold:
 		return g.propose(ctx, a, tool, acc, decision, c)
 	}
-	if _, no := g.commit(ctx, a, tool, decision, c); no != nil {
+	if _, no := g.commit(ctx, a, tool, acc, decision, c); no != nil {
 		return *no
 	}
 	return denied(a.grant.Sentence(decision, a.lang()))
@@ -121,7 +121,7 @@ func (g *Gateway) allowed(ctx context.Context, a *access, tool offer, acc store.
 		return g.refuse(ctx, a, tool.Tool, c.Args, whyBusy, busy(retry, a.lang()))
 	}
 	defer leave()
-	begun, no := g.commit(ctx, a, tool, d, c)
+	begun, no := g.commit(ctx, a, tool, acc, d, c)
 	if no != nil {
 		return *no
 	}
@@ -139,7 +139,7 @@ func (g *Gateway) propose(ctx context.Context, a *access, tool offer, acc store.
 		g.learn(ctx, a, acc, *problem)
 		return g.refuse(ctx, a, tool.Tool, c.Args, problem.Code, *problem)
 	}
-	begun, no := g.commit(ctx, a, tool, d, c, g.describe(ctx, tool, c)...)
+	begun, no := g.commit(ctx, a, tool, acc, d, c, g.describe(ctx, tool, c)...)
 	if no != nil {
 		return *no
 	}
@@ -148,11 +148,14 @@ func (g *Gateway) propose(ctx context.Context, a *access, tool offer, acc store.
 	return a.naming(acc, again(store.BegunCall{Outcome: store.OutcomeHeld, Approval: begun.Approval}, d, a))
 }
 
-// commit writes a decided call; no is the answer when nothing was begun: the run is over, or it made the call before.
-func (g *Gateway) commit(ctx context.Context, a *access, tool offer, d policy.Decision, c Call, facts ...store.Fact) (begun store.BegunCall, no *Result) {
-	begun, err := g.begin(ctx, a, tool.Tool, c.Args, d, c.Account, "", facts...)
+// commit writes a decided call; no is the answer when nothing was begun: the run is over, its account was disconnected since
+// the list was made, or it made the call before.
+func (g *Gateway) commit(ctx context.Context, a *access, tool offer, acc store.Account, d policy.Decision, c Call, facts ...store.Fact) (begun store.BegunCall, no *Result) {
+	begun, err := g.begin(ctx, a, tool.Tool, c.Args, d, acc, "", facts...)
 	var answer Result
 	switch {
+	case errors.Is(err, store.ErrAccountGone):
+		answer = g.refuse(ctx, a, tool.Tool, c.Args, "not_connected", g.wants("not_connected", acc.App, a.lang()))
 	case errors.Is(err, store.ErrRunOver):
 		answer = overResult(a.lang())
 	case err != nil:
@@ -184,7 +187,7 @@ func (g *Gateway) obstacle(ctx context.Context, o offer, c Call) (found *Result)
 
 // refuse records a wish that came to nothing before it was decided upon, and answers it.
 func (g *Gateway) refuse(ctx context.Context, a *access, t Tool, args json.RawMessage, why string, answer Result) Result {
-	_, err := g.begin(ctx, a, t, args, policy.Decision{Effect: policy.Deny}, "", why)
+	_, err := g.begin(ctx, a, t, args, policy.Decision{Effect: policy.Deny}, store.Account{}, why)
 	switch {
 	case errors.Is(err, store.ErrRunOver):
 		return overResult(a.lang())
@@ -196,9 +199,9 @@ func (g *Gateway) refuse(ctx context.Context, a *access, t Tool, args json.RawMe
 
 // begin commits the call before anything happens. It does not end with the caller's patience: a row that was perhaps
 // written, of a call that was certainly not begun, would stay open for good.
-func (g *Gateway) begin(ctx context.Context, a *access, t Tool, args json.RawMessage, d policy.Decision, account, why string, facts ...store.Fact) (store.BegunCall, error) {
+func (g *Gateway) begin(ctx context.Context, a *access, t Tool, args json.RawMessage, d policy.Decision, acc store.Account, why string, facts ...store.Fact) (store.BegunCall, error) {
 	begun, err := g.store.BeginCall(context.WithoutCancel(ctx), store.NewCall{
-		Run: a.run, Tool: t.Name, App: appOf(t), Class: t.Class, Args: args, Decision: d, Account: account, Why: why, Facts: facts,
+		Run: a.run, Tool: t.Name, App: appOf(t), Class: t.Class, Args: args, Decision: d, Account: acc.Provider, With: acc.ID, Why: why, Facts: facts,
 	}, g.cfg.Card)
 	if err != nil {
 		return store.BegunCall{}, fmt.Errorf("beginning call of %s: %w", t.Name, err)

@@ -65,7 +65,5 @@ func (g *Gateway) describe(ctx context.Context, o offer, c Call) (facts []store.
 
 // stillTheirs tells whether the account a call was frozen with is still in use; a call that needs none has nothing to lose.
 func stillTheirs(account string, now []store.Account) bool {
-	return account == "" || slices.ContainsFunc(now, func(a store.Account) bool {
-		return a.Provider == account && a.State == store.AccountActive
-	})
+	return account == "" || slices.ContainsFunc(now, func(a store.Account) bool { return a.Provider == account })
 }

@@ -157,7 +157,7 @@ func (s *Store) mend(ctx context.Context, tx *sql.Tx, broken, by Account) (Accou
 	if _, err := tx.ExecContext(ctx, `DELETE FROM account WHERE account_id = $1`, by.ID); err != nil {
 		return broken, err
 	}
-	_, err := tx.ExecContext(ctx, `UPDATE account SET state = 'active', reason = '', provider = $2, provider_mac = $3, checked_ms = $4
+	_, err := tx.ExecContext(ctx, `UPDATE account SET state = 'active', reason = '', told_ms = 0, is_told = 0, provider = $2, provider_mac = $3, checked_ms = $4
 		WHERE account_id = $1`, broken.ID, s.seal.seal("account.provider", string(broken.ID), broken.Company, []byte(by.Provider)),
 		s.sameProvider(broken.Company, by.Provider), s.now())
 	broken.State, broken.Reason, broken.Provider = AccountActive, "", by.Provider

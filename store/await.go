@@ -25,7 +25,8 @@ type Resume func(AppWait) (message string, told Draft)
 
 // AwaitApp notes that a running run's request waits for an app to be connected, for ttl at most. It goes on by itself when
 // that happens: at once if the run is over by then, after it otherwise, unless it used the app itself. /stop and /new end
-// the wait. One conversation waits for an app once.
+// the wait. One conversation waits for an app once, and a request that went on for an app does not wait for it again: an app
+// that is there and refuses must not keep a request going round.
 func (s *Store) AwaitApp(ctx context.Context, company CompanyID, run RunID, app string, ttl time.Duration) error {
 	err := s.quietTx(ctx, func(tx *sql.Tx) error {
 		var c ConversationID
@@ -40,6 +41,11 @@ func (s *Store) AwaitApp(ctx context.Context, company CompanyID, run RunID, app 
 			return err
 		}
 		if err := s.lockConversation(ctx, tx, c); err != nil {
+			return err
+		}
+		var before int
+		if err := tx.QueryRowContext(ctx, `SELECT COUNT(*) FROM app_wait w JOIN message m ON m.message_id = w.resume_id
+			WHERE w.conversation_id = $1 AND w.app = $2 AND m.run_id = $3`, c, app, run).Scan(&before); err != nil || before > 0 {
 			return err
 		}
 		fresh, err := one(tx.ExecContext(ctx, `INSERT INTO app_wait (wait_id, company_id, membership_id, conversation_id, run_id, message_id, app,

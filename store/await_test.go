@@ -105,6 +105,24 @@ func TestARunThatUsedTheAppItWaitedForIsNotGoneOnWith(t *testing.T) {
 	}
 }
 
+func TestARequestThatWentOnDoesNotWaitForTheSameAppAgain(t *testing.T) {
+	eachTown(t, func(t *testing.T, w *town) {
+		w.wait(t)
+		w.connects(t)
+		run := w.take(t)
+		w.await(t, run)
+		run.end(store.RunSucceeded)
+		a := need(w.Accounts(t.Context(), w.acme.ID, w.member.ID))(t)[0]
+		need(w.MarkAccountBroken(t.Context(), w.acme.ID, a.ID, "refused"))(t)
+		need(w.MarkAccountHealthy(t.Context(), w.acme.ID, a.ID, resumes))(t)
+		same(t, false, w.queued(t))
+		w.wait(t) // another request does
+		need(w.MarkAccountBroken(t.Context(), w.acme.ID, a.ID, "refused"))(t)
+		need(w.MarkAccountHealthy(t.Context(), w.acme.ID, a.ID, resumes))(t)
+		same(t, true, w.queued(t))
+	})
+}
+
 func TestAWaitEndsWithItsTimeWithStopAndWithNew(t *testing.T) {
 	for name, ends := range map[string]func(t *testing.T, w *town){
 		"time": func(_ *testing.T, w *town) { w.clock.Advance(31 * time.Minute) },

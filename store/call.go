@@ -37,9 +37,10 @@ type NewCall struct {
 	Class    policy.Class
 	Args     json.RawMessage // exact bytes; sealed at rest
 	Decision policy.Decision
-	Account  string // provider's account id frozen with the call, if any; sealed at rest
-	Facts    []Fact // what ids in the arguments stand for; only for calls that people are asked about
-	Why      string // for a refusal before any decision ("bad_arguments", "unknown_tool"): content-free
+	Account  string    // provider's account id frozen with the call, if any; sealed at rest
+	With     AccountID // that account here, if any: it must still be in use
+	Facts    []Fact    // what ids in the arguments stand for; only for calls that people are asked about
+	Why      string    // for a refusal before any decision ("bad_arguments", "unknown_tool"): content-free
 }
 
 // BegunCall is a call's row.
@@ -55,7 +56,8 @@ type BegunCall struct {
 }
 
 // BeginCall commits the call and its audit row before any effect, in one transaction with the check that the run is still
-// running (ErrRunOver otherwise, and from the moment its person asked to stop). A denied call is written with its outcome
+// running (ErrRunOver otherwise, and from the moment its person asked to stop) and its account in use (ErrAccountGone from
+// the moment its person disconnected it). A denied call is written with its outcome
 // at once. A call to confirm or hold is written as held, together with its approval and the cards to those who may decide
 // (made by card for each of them).
 func (s *Store) BeginCall(ctx context.Context, c NewCall, card func(Approval, Approver) Draft) (BegunCall, error) {
@@ -68,6 +70,9 @@ func (s *Store) BeginCall(ctx context.Context, c NewCall, card func(Approval, Ap
 	err := s.sharedTx(ctx, last, func(ctx context.Context, tx *sql.Tx) error {
 		begun = BegunCall{ID: CallID(newID(prefixCall)), Outcome: outcome}
 		run, err := s.callingRun(ctx, tx, c.Run)
+		if err == nil && outcome != OutcomeRefused {
+			err = s.stillInUse(ctx, tx, run, c.With)
+		}
 		if err != nil {
 			return err
 		}

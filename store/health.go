@@ -7,14 +7,27 @@ import (
 	"time"
 )
 
-// MarkAccountBroken notes that the provider refuses an account, with a content-free reason, and queues the drafts: once,
-// until it is mended. first is false when it was broken before or is not in use, and then nothing is said. The account stays
-// in use, so that its tools do not vanish; the calls ask to connect it again. ErrNotFound for another company's.
+// toldEvery is how often a person hears at most that an account broke: one that the provider calls healthy and the app
+// refuses would else be told of again and again.
+const toldEvery = 24 * time.Hour
+
+// MarkAccountBroken notes that the provider refuses an account, with a content-free reason, and queues the drafts: once
+// until it is mended, and once a day. first is false when it was broken before or is not in use, and then nothing is said.
+// The account stays in use, so that its tools do not vanish; the calls ask to connect it again. ErrNotFound for another
+// company's.
 func (s *Store) MarkAccountBroken(ctx context.Context, company CompanyID, account AccountID, reason string, drafts ...Draft) (first bool, err error) {
 	err = s.tx(ctx, func(tx *sql.Tx) error {
 		a, changed, err := s.turnAccount(ctx, tx, company, account, AccountActive, AccountBroken, reason)
 		if first = changed; err != nil || !changed {
 			return err
+		}
+		tell, err := one(tx.ExecContext(ctx, `UPDATE account SET told_ms = $2, is_told = 1 WHERE account_id = $1 AND told_ms <= $3`,
+			account, s.now(), s.now()-toldEvery.Milliseconds()))
+		if err != nil {
+			return err
+		}
+		if !tell {
+			drafts = nil
 		}
 		if err := s.say(ctx, tx, origin{}, drafts); err != nil {
 			return err
@@ -30,8 +43,8 @@ func (s *Store) MarkAccountBroken(ctx context.Context, company CompanyID, accoun
 	return first, nil
 }
 
-// MarkAccountHealthy notes that the provider takes a broken account again, queues the drafts and lets go on what waited for
-// its app. first is false when it was not broken.
+// MarkAccountHealthy notes that the provider takes a broken account again, queues the drafts if its person had been told
+// that it was broken, and lets go on what waited for its app. first is false when it was not broken.
 func (s *Store) MarkAccountHealthy(ctx context.Context, company CompanyID, account AccountID, resume Resume, drafts ...Draft) (first bool, err error) {
 	err = s.tx(ctx, func(tx *sql.Tx) error {
 		a, changed, err := s.turnAccount(ctx, tx, company, account, AccountBroken, AccountActive, "")
@@ -41,6 +54,13 @@ func (s *Store) MarkAccountHealthy(ctx context.Context, company CompanyID, accou
 		m, err := membership(ctx, tx, `m.company_id = $1 AND m.membership_id = $2`, company, a.Membership)
 		if err != nil {
 			return err
+		}
+		told, err := one(tx.ExecContext(ctx, `UPDATE account SET is_told = 0 WHERE account_id = $1 AND is_told = 1`, account))
+		if err != nil {
+			return err
+		}
+		if !told {
+			drafts = nil
 		}
 		if err := s.say(ctx, tx, origin{}, drafts); err != nil {
 			return err

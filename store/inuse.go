@@ -109,6 +109,23 @@ func (s *Store) accountByID(ctx context.Context, q queryer, id AccountID) (Accou
 	return all[0], nil
 }
 
+// ErrAccountGone is returned for a call with an account that its person took out of use.
+var ErrAccountGone = errors.New("the account is no longer in use")
+
+// stillInUse holds a call against the account it would act with; empty for a call that needs none.
+func (s *Store) stillInUse(ctx context.Context, tx *sql.Tx, run callingRun, account AccountID) error {
+	if account == "" {
+		return nil
+	}
+	var n int
+	err := tx.QueryRowContext(ctx, `SELECT 1 FROM account WHERE account_id = $1 AND company_id = $2 AND membership_id = $3 AND `+inUse+s.d.forShare,
+		account, run.company, run.membership).Scan(&n)
+	if errors.Is(err, sql.ErrNoRows) {
+		return ErrAccountGone
+	}
+	return err
+}
+
 // choose makes an account its app's chosen one instead of any other.
 func (s *Store) choose(ctx context.Context, tx *sql.Tx, a Account) error {
 	if _, err := tx.ExecContext(ctx, `UPDATE account SET is_chosen = 0

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"pilder/policy"
 	"pilder/store"
 )
 
@@ -130,6 +131,13 @@ func TestABrokenAccountStaysInUseAndIsToldOnce(t *testing.T) {
 		same(t, []bool{true, false}, []bool{mend(), mend()})
 		same(t, []string{"*a"}, w.used(t))
 		same(t, []said{{103, "broken"}, {103, "mended"}}, w.said(t))
+		for range 3 { // the app refuses what the provider calls healthy
+			same(t, []bool{true, true}, []bool{mark(), mend()})
+		}
+		same(t, []said(nil), w.said(t))
+		w.clock.Advance(24 * time.Hour)
+		same(t, []bool{true, true}, []bool{mark(), mend()})
+		same(t, []said{{103, "mended"}, {103, "mended"}}, w.said(t)) // the draft's words are the test's
 		_, err := w.MarkAccountBroken(t.Context(), w.rival.Company.ID, a.ID, "refused", draft)
 		wants(t, err, store.ErrNotFound)
 		same(t, []string{"*a"}, w.used(t))
@@ -164,5 +172,22 @@ func TestAccountsAreCheckedInTurnAndByOneProcessAtATime(t *testing.T) {
 		all := need(w.TakeAccountsToCheck(t.Context(), time.Hour, 5))(t)
 		same(t, 3, len(all))
 		same(t, w.member, all[0].Member)
+	})
+}
+
+func TestNoCallBeginsWithAnAccountThatWasRemoved(t *testing.T) {
+	eachTown(t, func(t *testing.T, w *town) {
+		a, kept := w.seed(t, "gmail", "a"), w.seed(t, "gmail", "b")
+		run := w.talk(t, w.member, private(w.member))
+		c := run.call(policy.Allow, `{}`)
+		c.With = a.ID
+		w.begin(t, c)
+		need(w.RemoveAccount(t.Context(), w.press(t, 103), a.ID, 103, says("removed")))(t)
+		c = run.call(policy.Allow, `{"other":1}`)
+		c.With = a.ID
+		_, err := w.BeginCall(t.Context(), c, card)
+		wants(t, err, store.ErrAccountGone)
+		c.With = kept.ID
+		w.begin(t, c)
 	})
 }

@@ -40,7 +40,7 @@ func words() map[string]policy.Text {
 		},
 		"connect.app":    {ES: "La app", EN: "The app"},
 		"connect.failed": {ES: "Ahora no se pudo mandar el enlace. Prueba más tarde.", EN: "The link could not be sent right now. Try later."},
-		"connect.sent":   {ES: "El enlace para conectarla se envió al chat privado de la persona.", EN: "The link for connecting it was sent to the person's private chat."},
+		"connect.sent":   {ES: "El enlace para conectarla se envió al chat privado de la persona. Cuando la conecte, lo que pidió sigue solo: no hace falta que lo repita.", EN: "The link for connecting it was sent to the person's private chat. Once they connect it, what they asked for goes on by itself: they need not repeat it."},
 	}
 }
 

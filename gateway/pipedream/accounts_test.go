@@ -116,6 +116,23 @@ func TestTheAccountInUseDecidesWhenThereAreSeveral(t *testing.T) {
 	wantVerdict(t, h.call("gmail-list-labels", `{}`), verdict{store.OutcomeFailed, "not_connected", "no", "person"})
 }
 
+func TestWithoutAnAccountInUseNothingIsAsked(t *testing.T) {
+	var why error
+	h := open(t, func(_ *sim.Config, c *pipedream.Config) {
+		c.Account = func(context.Context, gateway.Caller, string) (string, error) { return "", why }
+	})
+	h.tools(caller())
+	h.asked()
+	for err, code := range map[error]string{gateway.ErrChooseAccount: "choose_account", gateway.ErrReconnect: "reconnect"} {
+		why = err
+		wantVerdict(t, h.call("gmail-list-labels", `{}`), verdict{store.OutcomeFailed, code, "no", "person"})
+		wantVerdict(t, h.call("retrieve_options", calendars), verdict{store.OutcomeFailed, code, "no", "person"})
+	}
+	if got := h.asked(); len(got) != 0 {
+		t.Errorf("requests were made: %v", got)
+	}
+}
+
 func TestAnAccountIsBelievedForAMinuteAtMost(t *testing.T) {
 	h := open(t)
 	h.call("gmail-list-labels", `{}`)

@@ -326,6 +326,8 @@ CREATE TABLE account (
 	reason        TEXT NOT NULL DEFAULT '',
 	asked_ms      BIGINT NOT NULL DEFAULT 0,
 	checked_ms    BIGINT NOT NULL DEFAULT 0,
+	told_ms       BIGINT NOT NULL DEFAULT 0,
+	is_told       BIGINT NOT NULL DEFAULT 0,
 	link_id       TEXT NOT NULL DEFAULT '',
 	created_ms    BIGINT NOT NULL,
 	UNIQUE (company_id, membership_id, app, provider_mac)

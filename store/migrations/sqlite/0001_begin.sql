@@ -326,6 +326,8 @@ CREATE TABLE account (
 	reason        TEXT NOT NULL DEFAULT '',
 	asked_ms      INTEGER NOT NULL DEFAULT 0,
 	checked_ms    INTEGER NOT NULL DEFAULT 0,
+	told_ms       INTEGER NOT NULL DEFAULT 0,
+	is_told       INTEGER NOT NULL DEFAULT 0,
 	link_id       TEXT NOT NULL DEFAULT '',
 	created_ms    INTEGER NOT NULL,
 	UNIQUE (company_id, membership_id, app, provider_mac)
