@@ -180,9 +180,9 @@ func (l *life) write(ctx context.Context) error {
 
 // storiesOfRun is how many calls are made in one turn, each the beginning of an interleaving of its own. A run may have ten
 // of them decided by people.
-const storiesOfRun = 20
+const storiesOfRun = 40
 
-// pressesOfRun is how much is pressed about a run at most: two times eight cards, three undos and a summary, and once more
+// pressesOfRun is how much is pressed about a run at most: two times ten cards, three undos and a summary, and once more
 // for a run that a killed process left.
 const pressesOfRun = 50
 
@@ -249,7 +249,7 @@ type scripted struct {
 func (a *scripted) act(ctx context.Context, story int, dice *rand.Rand) {
 	name := fmt.Sprintf("%d-%d", a.run.Chat.Topic, story)
 	tool, args := create, []string{fmt.Sprintf(`{"summary":%q}`, name), fmt.Sprintf(`{ "summary" : %q }`, name)}
-	switch story % 5 {
+	switch story % 8 {
 	case 0:
 		tool, args = mail, []string{fmt.Sprintf(`{"para":["%s@otra.com"]}`, name), fmt.Sprintf(`{"para": ["%s@otra.com"]}`, name)}
 	case 1:
