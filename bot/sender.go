@@ -198,6 +198,11 @@ func (b *Bot) once(ctx context.Context, r store.Reply, m part) (int64, error) {
 		_, err = b.lib.EditMessageText(ctx, &tg.EditMessageTextParams{
 			ChatID: chat.ID, MessageID: int(r.EditMessage), Text: m.Text, Entities: m.Entities, LinkPreviewOptions: preview, ReplyMarkup: markup,
 		})
+		if no := refused(err); no != nil && strings.Contains(no.Description, "no text in the message") { // a card that went out as a document
+			_, err = b.lib.EditMessageCaption(ctx, &tg.EditMessageCaptionParams{
+				ChatID: chat.ID, MessageID: int(r.EditMessage), Caption: m.Text, CaptionEntities: m.Entities, ReplyMarkup: markup,
+			})
+		}
 		if err == nil || unchanged(refused(err)) {
 			return r.EditMessage, nil
 		}

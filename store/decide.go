@@ -123,7 +123,7 @@ func (s *Store) shown(ctx context.Context, tx *sql.Tx, a Approval, v Verdict) er
 		{`AND c.state IN (` + arrived + `)
 			AND NOT EXISTS (SELECT 1 FROM reply p WHERE p.group_id = c.group_id AND p.part > 1 AND p.state <> 'sent')`, nil},
 		{`AND EXISTS (SELECT 1 FROM reply p WHERE p.group_id = c.group_id AND p.state IN ('queued', 'sending'))
-			AND NOT EXISTS (SELECT 1 FROM reply p WHERE p.group_id = c.group_id AND p.state IN ('failed', 'uncertain'))`, ErrArriving},
+			AND NOT EXISTS (SELECT 1 FROM reply p WHERE p.group_id = c.group_id AND p.state IN ('failed', 'uncertain', 'folded'))`, ErrArriving},
 	} {
 		var cards int
 		if err := tx.QueryRowContext(ctx, card+look.where, a.ID, v.Telegram).Scan(&cards); err != nil {

@@ -32,6 +32,8 @@ func methods(name string) (spelled string, do method) {
 		return "sendChatAction", (*Server).sendChatAction
 	case "editmessagetext":
 		return "editMessageText", (*Server).editMessageText
+	case "editmessagecaption":
+		return "editMessageCaption", (*Server).editMessageCaption
 	case "editmessagereplymarkup":
 		return "editMessageReplyMarkup", (*Server).editMessageReplyMarkup
 	case "deletemessage":

@@ -175,6 +175,31 @@ func (s *Server) editMessageText(c *call) (any, string, *apiError) {
 	return s.edit(m, text, entities, buttons)
 }
 
+func (s *Server) editMessageCaption(c *call) (any, string, *apiError) {
+	text, entities, refusal := formatted(c, "caption", "caption_entities")
+	if refusal != nil {
+		return nil, "", refusal
+	}
+	buttons, refusal := readMarkup(c)
+	if refusal != nil {
+		return nil, "", refusal
+	}
+	m, refusal := s.own(c, "edit")
+	if refusal != nil {
+		return nil, "", refusal
+	}
+	if m.document == nil {
+		return nil, "", badRequest("there is no caption in the message to edit")
+	}
+	if text, entities, refusal = s.fix(text, entities); refusal != nil {
+		return nil, "", refusal
+	}
+	if utf8.RuneCountInString(text) > captionLimit {
+		return nil, "", badRequest("MEDIA_CAPTION_TOO_LONG")
+	}
+	return s.edit(m, text, entities, buttons)
+}
+
 func (s *Server) editMessageReplyMarkup(c *call) (any, string, *apiError) {
 	buttons, refusal := readMarkup(c)
 	if refusal != nil {
