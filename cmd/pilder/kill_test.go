@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -17,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"pilder/runner"
 	"pilder/sim/anthropic"
@@ -30,6 +31,9 @@ import (
 // serveAs makes the test binary be `pilder serve`; its value is the log event at which it stops for good, after it has
 // written the event's name to descriptor 3. That is exact: the line is written by the goroutine that has just done the step.
 const serveAs = "KILLTEST_STOP_AT"
+
+// serveWith is the configuration file of that process; empty: none.
+const serveWith = "KILLTEST_CONFIG"
 
 func TestMain(m *testing.M) {
 	if code, inside := runner.Reexec(os.Args); inside {
@@ -50,7 +54,7 @@ func serveUntil(at string) int {
 		log = &stopAt{event: []byte(`"event":"` + at + `"`), name: at, tell: os.NewFile(3, "tell"), log: os.Stderr}
 	}
 	os.Unsetenv(serveAs)
-	cfg, err := LoadConfig(os.DevNull, os.Environ())
+	cfg, err := LoadConfig(cmp.Or(os.Getenv(serveWith), os.DevNull), os.Environ())
 	if err == nil {
 		err = serve(context.Background(), cfg, houseOptions{role: "all"}, log)
 	}
@@ -456,7 +460,7 @@ func (w *world) check(c killCase) {
 	for _, p := range w.pipedream.Ledger() {
 		done[p.Key]++
 	}
-	if diff := cmp.Diff(c.done, done); diff != "" {
+	if diff := gocmp.Diff(c.done, done); diff != "" {
 		t.Errorf("performed (-want +got):\n%s", diff)
 	}
 	s := w.guest(t.Context())

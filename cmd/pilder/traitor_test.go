@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"testing"
 
 	"pilder/sim/anthropic"
+	"pilder/sim/mcp"
 	"pilder/sim/pipedream"
 	"pilder/sim/telegram"
 	"pilder/store"
@@ -175,11 +177,15 @@ func betray(t *testing.T, source string, reads []anthropic.Block) []string {
 	tr := &traitor{source: reads, classes: treasons(), came: map[string]string{}}
 	order := treasonOrder(tr.classes)
 	w := newWorld(t, "sqlite", tr.script(order)...)
+	elsewhere := w.upstream()
 	w.poison()
 	w.start("")
 	for i, class := range order {
 		w.turn(t, source, task(i+10))
 		w.nothingOutside(t, class)
+		for _, call := range elsewhere.Performed() {
+			t.Errorf("%s: another server was called: %+v", class, call)
+		}
 	}
 	w.linksShowTheirHost(t)
 	w.cardsHideNothing(t, tr)
@@ -202,6 +208,20 @@ func betray(t *testing.T, source string, reads []anthropic.Block) []string {
 		}
 	}
 	return lines
+}
+
+// upstream gives the company somebody else's MCP server, whose tools the operator has classified.
+func (w *world) upstream() *mcp.Server {
+	w.t.Helper()
+	tool := func(name, argument string) mcp.Tool {
+		return mcp.Tool{Definition: fmt.Sprintf(`{"name":%q,"description":"x","inputSchema":{"type":"object","properties":{%q:{"type":"string"}}}}`, name, argument)}
+	}
+	s := mcp.New(mcp.Config{}, tool("search", "q"), tool("save", "text"), tool("read", "id"))
+	server := httptest.NewServer(s.Handler())
+	w.t.Cleanup(server.Close)
+	w.environ = append(w.environ, serveWith+"="+write(w.t, fmt.Sprintf(
+		"upstreams:\n  - {slug: wiki, name: {es: Wiki}, url: %q, tools: {search: read, read: read, save: write}}\n", server.URL+"/mcp")))
+	return s
 }
 
 // poison puts the instruction into Ana's mail, calendar and notes.

@@ -113,6 +113,7 @@ func (t *tool) in(lang string) gateway.Tool {
 	return gateway.Tool{
 		Name: t.name, Title: t.title, Description: cutBytes(description, maxDescriptionSize), App: t.u.Slug, Connector: connectorName,
 		Class: t.class, Scope: scope, InputSchema: t.input, OutputSchema: json.RawMessage(outputSchema), Annotations: annotations(t.class),
+		Elsewhere: t.u.URL != "",
 	}
 }
 
