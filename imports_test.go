@@ -29,7 +29,7 @@ var ours = map[string][]string{
 	"gateway/native":    {"gateway", "store", "policy"},
 	"gateway/pipedream": {"gateway", "store", "policy"},
 	"gateway/model":     {"gateway", "store", "policy"},
-	"gateway/egress":    {"store"},
+	"gateway/egress":    {"gateway", "store"},
 	"sim/telegram":      {},
 	"sim/anthropic":     {},
 	"sim/pipedream":     {},
