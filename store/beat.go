@@ -390,6 +390,8 @@ func (s *Store) tidy(ctx context.Context) error {
 			SELECT 1 FROM message m WHERE m.message_id = arrival.message_id AND m.state IN ('queued', 'running'))`, now - arrivalKept.Milliseconds()},
 		{`DELETE FROM button WHERE expires_ms < $1`, now},
 		{`DELETE FROM chat_pause WHERE until_ms < $1`, now},
+		{`DELETE FROM errand WHERE expires_ms < $1`, now},
+		{`DELETE FROM credential WHERE created_ms < $1 AND ` + credentialOfNobody, now - credentialWaits.Milliseconds()},
 		{`DELETE FROM instance WHERE beat_ms < ` + s.d.nowMS + ` - $1`, (24 * time.Hour).Milliseconds()},
 	} {
 		err := s.quietTx(ctx, func(tx *sql.Tx) error {
