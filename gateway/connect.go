@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"time"
 
@@ -32,10 +33,13 @@ type StartConnect struct {
 	TTL          time.Duration
 }
 
-// StartedConnect is the provider's answer: both parts let somebody bind an account, so both are secret.
+// StartedConnect is the provider's answer: its parts let somebody bind an account, so all are secret.
 type StartedConnect struct {
 	Token store.Secret
 	URL   store.Secret // the provider's page for exactly this app
+	// Cookie is left with the browser that set off, so that whoever comes back to one of Config.Pages can be known for the
+	// same. nil: the provider keeps its own.
+	Cookie *http.Cookie
 }
 
 // ProviderAccount is an account as the provider has it.
@@ -68,12 +72,15 @@ var (
 // RequestLink sends a person a link for connecting an app, in the given chat. The link's secret goes into that one message
 // and nowhere else: whoever opens it binds their account to this membership. from may be zero.
 func (g *Gateway) RequestLink(ctx context.Context, from store.UpdateRef, m store.Membership, slug string, chat store.Chat) error {
-	if g.cfg.Connect.StartConnect == nil || g.public == nil {
+	if g.public == nil || !g.connects() {
 		return ErrNoConnect
 	}
 	app, ok := g.app(slug)
 	if !ok {
 		return ErrUnknownApp
+	}
+	if g.connect(slug).StartConnect == nil {
+		return ErrNoConnect
 	}
 	err := g.store.CreateLink(ctx, from, m, slug, chat, g.cfg.LinkTTL, func(secret store.Secret) store.Draft {
 		url := store.NewSecret(g.public.JoinPath("connect", secret.Reveal()).String())
@@ -87,13 +94,27 @@ func (g *Gateway) RequestLink(ctx context.Context, from store.UpdateRef, m store
 
 // ForgetAccount makes the provider forget an account that its person rejected or disconnected.
 func (g *Gateway) ForgetAccount(ctx context.Context, m store.Membership, a store.Account) error {
-	if g.cfg.Connect.DeleteAccount == nil {
+	provider := g.connect(a.App)
+	if provider.DeleteAccount == nil {
 		return ErrNoConnect
 	}
-	if err := g.cfg.Connect.DeleteAccount(ctx, m.ExternalUser, a.Provider); err != nil {
+	if err := provider.DeleteAccount(ctx, m.ExternalUser, a.Provider); err != nil {
 		return fmt.Errorf("forgetting account %s: %w", a.ID, err)
 	}
 	return nil
+}
+
+// connect gives the provider through which an app is connected.
+func (g *Gateway) connect(app string) Connect {
+	if own, ok := g.cfg.ConnectOwn[app]; ok {
+		return own
+	}
+	return g.cfg.Connect
+}
+
+// connects tells whether anything can be connected at all.
+func (g *Gateway) connects() bool {
+	return g.cfg.Connect.StartConnect != nil || len(g.cfg.ConnectOwn) > 0
 }
 
 func (g *Gateway) app(slug string) (App, bool) {
@@ -106,13 +127,13 @@ func (g *Gateway) app(slug string) (App, bool) {
 
 // depart makes the provider's page for a link whose person pressed the button. What the provider has before is noted first,
 // so that the new account can be told from it.
-func (g *Gateway) depart(ctx context.Context, secret store.Secret, link store.Link) (store.Secret, error) {
+func (g *Gateway) depart(ctx context.Context, secret store.Secret, link store.Link) (StartedConnect, error) {
 	ctx, cancel := context.WithTimeout(ctx, providerPatience)
 	defer cancel()
-	external := link.Membership.ExternalUser
-	accounts, err := g.cfg.Connect.Accounts(ctx, external, link.App)
+	external, provider := link.Membership.ExternalUser, g.connect(link.App)
+	accounts, err := provider.Accounts(ctx, external, link.App)
 	if err != nil {
-		return store.Secret{}, fmt.Errorf("listing accounts: %w", err)
+		return StartedConnect{}, fmt.Errorf("listing accounts: %w", err)
 	}
 	before := []string{}
 	for _, a := range accounts {
@@ -128,14 +149,14 @@ func (g *Gateway) depart(ctx context.Context, secret store.Secret, link store.Li
 	if !g.cfg.WebhookSecret.IsZero() {
 		in.Webhook = store.NewSecret(g.public.JoinPath("webhooks", "pipedream", g.cfg.WebhookSecret.Reveal()).String())
 	}
-	started, err := g.cfg.Connect.StartConnect(ctx, in)
+	started, err := provider.StartConnect(ctx, in)
 	if err != nil {
-		return store.Secret{}, fmt.Errorf("starting connect: %w", err)
+		return StartedConnect{}, fmt.Errorf("starting connect: %w", err)
 	}
 	if err := g.store.OpenLink(ctx, secret, started.Token, before); err != nil {
-		return store.Secret{}, fmt.Errorf("opening link: %w", err)
+		return StartedConnect{}, fmt.Errorf("opening link: %w", err)
 	}
-	return started.URL, nil
+	return started, nil
 }
 
 // returnURL is where the provider sends the browser back to. It carries a state that means something to nobody but says
@@ -156,7 +177,7 @@ func (g *Gateway) lookSoon() {
 // WatchConnections asks the provider for the accounts that people set out to connect, until ctx ends. Nothing a browser or
 // webhook says about them is believed; both only make it look sooner.
 func (g *Gateway) WatchConnections(ctx context.Context) error {
-	if g.cfg.Connect.Accounts == nil {
+	if !g.connects() {
 		<-ctx.Done()
 		return nil
 	}
@@ -192,7 +213,11 @@ func (g *Gateway) lookOnce(ctx context.Context) error {
 func (g *Gateway) offerNew(ctx context.Context, l store.OpenedLink) error {
 	ctx, cancel := context.WithTimeout(ctx, providerPatience)
 	defer cancel()
-	accounts, err := g.cfg.Connect.Accounts(ctx, l.Link.Membership.ExternalUser, l.Link.App)
+	provider := g.connect(l.Link.App)
+	if provider.Accounts == nil {
+		return nil // no longer offered: the link ends by itself
+	}
+	accounts, err := provider.Accounts(ctx, l.Link.Membership.ExternalUser, l.Link.App)
 	if err != nil {
 		return fmt.Errorf("listing accounts: %w", err)
 	}

@@ -8,6 +8,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -39,6 +41,10 @@ type Config struct {
 	PublicURL string
 	// Connect asks the provider of connected apps. Zero: no connect links are made.
 	Connect Connect
+	// ConnectOwn is for the apps that people connect elsewhere, by slug: at an upstream server's own authorization, say.
+	ConnectOwn map[string]Connect
+	// Pages are further pages of the public handler, by http.ServeMux's pattern: where those providers send browsers back.
+	Pages map[string]http.Handler
 	// WebhookSecret is the last part of the provider's webhook address. Zero: no webhook is asked for or answered.
 	WebhookSecret store.Secret
 	// LinkTTL is how long a connect link is good, the way to the provider and back included. Default 30 min.
@@ -56,9 +62,9 @@ type Config struct {
 	Reminding store.Reminding
 	// Lost says that a call was under way when its process died, so that nobody knows whether it happened. Required.
 	Lost func(store.CallView, store.Run) []store.Draft
-	// LinkCard brings a person their connect link. Required with Connect.
+	// LinkCard brings a person their connect link. Required with Connect and ConnectOwn.
 	LinkCard func(LinkCard) store.Draft
-	// AccountCard asks a person whether an account that was just bound is theirs. Required with Connect.
+	// AccountCard asks a person whether an account that was just bound is theirs. Required with both too.
 	AccountCard func(store.Account, store.Link) store.Draft
 	// Accounts words what people are told about their accounts. Its zero value tells nothing.
 	Accounts AccountWords
@@ -140,12 +146,26 @@ func New(cfg Config, s *store.Store, connectors ...Connector) (*Gateway, error) 
 		}
 		g.public = u
 	}
-	if cfg.Connect.StartConnect != nil && (cfg.Connect.Accounts == nil || cfg.LinkCard == nil || cfg.AccountCard == nil) {
-		return nil, errors.New("gateway config: Connect needs Accounts, LinkCard and AccountCard")
-	}
 	g.cfg = withDefaults(cfg)
 	g.counters = newCounters(g.cfg.Bounds, g.cfg.Now)
+	if err := g.checkConnect(); err != nil {
+		return nil, err
+	}
 	return g, nil
+}
+
+// checkConnect tells whether what is there for connecting is enough to do it.
+func (g *Gateway) checkConnect() error {
+	providers := slices.Collect(maps.Values(g.cfg.ConnectOwn))
+	if g.cfg.Connect.StartConnect != nil {
+		providers = append(providers, g.cfg.Connect)
+	}
+	for _, p := range providers {
+		if p.StartConnect == nil || p.Accounts == nil || g.cfg.LinkCard == nil || g.cfg.AccountCard == nil {
+			return errors.New("gateway config: connecting needs StartConnect, Accounts, LinkCard and AccountCard")
+		}
+	}
+	return nil
 }
 
 func withDefaults(cfg Config) Config {

@@ -18,9 +18,6 @@ const (
 	waveOf = 5
 )
 
-// connect gives the provider through which an app is connected.
-func (g *Gateway) connect(string) Connect { return g.cfg.Connect }
-
 // WatchAccounts looks after the accounts in use until ctx ends: one that the provider refuses is told to its person, once,
 // and one that works again too.
 func (g *Gateway) WatchAccounts(ctx context.Context) error {

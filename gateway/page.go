@@ -82,7 +82,7 @@ func (g *Gateway) connectStart(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	lang := langOf(link.Membership)
-	target, err := g.depart(r.Context(), store.NewSecret(r.PathValue("secret")), link)
+	started, err := g.depart(r.Context(), store.NewSecret(r.PathValue("secret")), link)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		g.say(w, http.StatusGone, lang, "old")
@@ -91,7 +91,10 @@ func (g *Gateway) connectStart(w http.ResponseWriter, r *http.Request) {
 			Str("person", string(link.Membership.Person.ID)).Err(err).Send()
 		g.say(w, http.StatusServiceUnavailable, lang, "later")
 	default:
-		w.Header().Set("Location", target.Reveal())
+		if started.Cookie != nil {
+			http.SetCookie(w, started.Cookie)
+		}
+		w.Header().Set("Location", started.URL.Reveal())
 		w.WriteHeader(http.StatusSeeOther)
 	}
 }
@@ -167,7 +170,7 @@ func (g *Gateway) linkOf(w http.ResponseWriter, r *http.Request) (store.Link, bo
 		lang = "es"
 	}
 	switch {
-	case g.cfg.Connect.StartConnect == nil, errors.Is(err, store.ErrNotFound), err == nil && link.State == store.LinkUsed:
+	case errors.Is(err, store.ErrNotFound), err == nil && (link.State == store.LinkUsed || g.connect(link.App).StartConnect == nil):
 		g.say(w, http.StatusNotFound, lang, "old")
 		return store.Link{}, false
 	case err != nil:

@@ -26,6 +26,9 @@ func (g *Gateway) Public() http.Handler {
 	mux.HandleFunc("GET /connect/done/{state}", g.connectEnd("done"))
 	mux.HandleFunc("GET /connect/failed/{state}", g.connectEnd("failed"))
 	mux.HandleFunc("POST /webhooks/pipedream/{secret}", g.webhook)
+	for pattern, page := range g.cfg.Pages {
+		mux.Handle(pattern, page)
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.Header().Set("Cache-Control", "no-store")

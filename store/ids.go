@@ -21,6 +21,7 @@ type (
 	ApprovalID     string
 	ReplyID        string
 	AccountID      string
+	CredentialID   string
 )
 
 // BotID is the numeric id of a Telegram bot: the part of its token before the colon.
@@ -44,6 +45,8 @@ const (
 	prefixUndo         = "und_"
 	prefixInstance     = "ins_"
 	prefixExternalUser = "usr_"
+	prefixCredential   = "crd_"
+	prefixRenewal      = "ren_"
 )
 
 // newID makes 100 random bits as 20 lower-case characters behind prefix.

@@ -48,7 +48,7 @@ func TestBothDialectsHaveTheSameUniqueIndexes(t *testing.T) {
 // TestTablesOfACompanyNameIt: a table that holds a company's data and does not say whose cannot be kept apart later.
 func TestTablesOfACompanyNameIt(t *testing.T) {
 	house := map[string]bool{"setting": true, "person": true, "bot": true, "chat_pause": true, "stranger_line": true,
-		"instance": true, "lease": true, "definition": true, "upstream_secret": true}
+		"instance": true, "lease": true, "definition": true, "upstream_secret": true, "oauth_client": true}
 	missing := names(t, "sqlite", `SELECT m.name FROM sqlite_master m WHERE m.type = 'table' AND m.name NOT LIKE 'river%'
 		AND m.name NOT LIKE 'goose%' AND m.name NOT LIKE 'sqlite%'
 		AND NOT EXISTS (SELECT 1 FROM pragma_table_info(m.name) c WHERE c.name = 'company_id')`)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"pilder/gateway"
 	"pilder/store"
 )
 
@@ -98,10 +99,10 @@ func (cfg *Config) setDefaults() {
 		cfg.Tries = 2000
 	}
 	if cfg.Resolve == nil {
-		cfg.Resolve = resolve
+		cfg.Resolve = gateway.Resolve
 	}
 	if cfg.Dial == nil {
-		cfg.Dial = dial
+		cfg.Dial = gateway.DialAddress
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now

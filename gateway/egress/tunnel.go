@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"pilder/gateway"
 )
 
 // Ends of an open connection, named as the log names them.
@@ -71,9 +73,9 @@ func (t *tunnel) prepare(ctx context.Context) *refusal {
 	if t.runUp.Load() <= 0 || t.runDown.Load() <= 0 {
 		return &refusal{http.StatusForbidden, "run_bytes"}
 	}
-	found, err := t.addresses(ctx, host)
+	found, err := gateway.PublicAddresses(ctx, t.cfg.Resolve, host)
 	switch {
-	case errors.Is(err, errAddress):
+	case errors.Is(err, gateway.ErrNotPublic):
 		return &refusal{http.StatusForbidden, "address"}
 	case err != nil:
 		return &refusal{http.StatusBadGateway, "no_address"}

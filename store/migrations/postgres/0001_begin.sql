@@ -493,3 +493,51 @@ CREATE TABLE undo (
 CREATE INDEX undo_run ON undo (run_id);
 CREATE INDEX undo_kept ON undo (kept_ms);
 CREATE INDEX reply_together ON reply (run_id) WHERE kind = 'together';
+
+-- A person on the way to an upstream server's authorization page, known by the state that comes back with them. notes holds
+-- what the way back needs.
+CREATE TABLE errand (
+	state_hash    BYTEA NOT NULL PRIMARY KEY,
+	company_id    TEXT NOT NULL,
+	membership_id TEXT NOT NULL REFERENCES membership (membership_id),
+	app           TEXT NOT NULL,
+	notes         BYTEA,
+	created_ms    BIGINT NOT NULL,
+	expires_ms    BIGINT NOT NULL
+);
+CREATE INDEX errand_expires ON errand (expires_ms);
+
+-- A person's own credential for an upstream server. An account has its id as the provider's (provider_mac is the same in
+-- both). version rises with each new pair of tokens; only who holds the lease asks for one. The lease is read by the
+-- database's own clock.
+CREATE TABLE credential (
+	credential_id TEXT NOT NULL PRIMARY KEY,
+	company_id    TEXT NOT NULL,
+	membership_id TEXT NOT NULL REFERENCES membership (membership_id),
+	app           TEXT NOT NULL,
+	provider_mac  BYTEA NOT NULL,
+	name          BYTEA,
+	secret        BYTEA,
+	version       BIGINT NOT NULL DEFAULT 1,
+	issued_ms     BIGINT NOT NULL,
+	expires_ms    BIGINT NOT NULL DEFAULT 0,
+	refused_ms    BIGINT NOT NULL DEFAULT 0,
+	put_off_ms    BIGINT NOT NULL DEFAULT 0,
+	broken        TEXT NOT NULL DEFAULT '',
+	lease         TEXT NOT NULL DEFAULT '',
+	lease_ms      BIGINT NOT NULL DEFAULT 0,
+	created_ms    BIGINT NOT NULL
+);
+CREATE INDEX credential_person ON credential (company_id, membership_id, app);
+
+-- What pilder is to an authorization server: a registration it was given there (secret), and since when it is refused.
+CREATE TABLE oauth_client (
+	issuer     TEXT NOT NULL,
+	client_id  TEXT NOT NULL,
+	secret     BYTEA,
+	refused_ms BIGINT NOT NULL DEFAULT 0,
+	created_ms BIGINT NOT NULL,
+	PRIMARY KEY (issuer, client_id)
+);
+-- Of the registrations at one server one counts.
+CREATE UNIQUE INDEX oauth_client_one ON oauth_client (issuer) WHERE secret IS NOT NULL AND refused_ms = 0;

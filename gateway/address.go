@@ -1,4 +1,4 @@
-package egress
+package gateway
 
 import (
 	"context"
@@ -16,28 +16,30 @@ const (
 	maxDials     = 4
 )
 
+// Errors of PublicAddresses.
 var (
-	errAddress = errors.New("not a public address")
-	errNoName  = errors.New("the name has no address")
+	ErrNotPublic = errors.New("not a public address")
+	ErrNoAddress = errors.New("the name has no address")
 )
 
-// addresses resolves a name once. All of the answer must be public: of a name that also points inside, no address is to be
-// trusted.
-func (d *Doors) addresses(ctx context.Context, name string) ([]netip.Addr, error) {
-	found, err := d.cfg.Resolve(ctx, name)
+// PublicAddresses resolves a name that somebody else chose, once, and gives at most four addresses to dial as they are: who
+// looked the name up again could be told something else. All of the answer must be public, and none this machine's own: of
+// a name that also points inside, no address is to be trusted.
+func PublicAddresses(ctx context.Context, resolve func(context.Context, string) ([]netip.Addr, error), name string) ([]netip.Addr, error) {
+	found, err := resolve(ctx, name)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errNoName, err)
+		return nil, fmt.Errorf("%w: %w", ErrNoAddress, err)
 	}
 	if len(found) == 0 || len(found) > maxAddresses {
-		return nil, errNoName
+		return nil, ErrNoAddress
 	}
 	own, err := net.InterfaceAddrs()
 	if err != nil {
-		return nil, fmt.Errorf("%w: reading the machine's own: %w", errAddress, err)
+		return nil, fmt.Errorf("%w: reading the machine's own: %w", ErrNotPublic, err)
 	}
 	for _, a := range found {
 		if !public(a) || slices.ContainsFunc(own, func(o net.Addr) bool { return isOf(a, o) }) {
-			return nil, errAddress
+			return nil, ErrNotPublic
 		}
 	}
 	// IPv4 first: a machine without IPv6 would try each of the others in vain.
@@ -89,9 +91,9 @@ func specialV6() []string {
 	}
 }
 
-// resolve asks the machine's resolver for each family apart: asked for both, it would write IPv4 as mapped IPv6, and a
+// Resolve asks the machine's resolver for each family apart: asked for both, it would write IPv4 as mapped IPv6, and a
 // mapped address in an AAAA record could not be told from it. The dot keeps search domains out.
-func resolve(ctx context.Context, name string) ([]netip.Addr, error) {
+func Resolve(ctx context.Context, name string) ([]netip.Addr, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	var all []netip.Addr
@@ -112,6 +114,7 @@ func resolve(ctx context.Context, name string) ([]netip.Addr, error) {
 	return all, nil
 }
 
-func dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+// DialAddress connects to an address that was checked, by TCP and directly.
+func DialAddress(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
 	return (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "tcp", to.String())
 }
