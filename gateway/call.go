@@ -62,7 +62,7 @@ func (g *Gateway) call(ctx context.Context, a *access, name string, args json.Ra
 
 	acc, err := a.account(tool.Tool)
 	if err != nil && decision.Effect != policy.Deny {
-		answer := g.unready(ctx, a, usesOf(tool.Tool), acc, err)
+		answer := g.unready(ctx, a, usesOf(tool.Tool), err)
 		return g.refuse(ctx, a, tool.Tool, args, answer.Code, answer)
 	}
 	account := acc.Provider
