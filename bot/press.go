@@ -87,12 +87,12 @@ func (b *Bot) pressedAccount(ctx context.Context, s asker, t *tap, id store.Acco
 		key = "account.confirmed"
 	}
 	resumed := Resumed(func(slug, lang string) string { return b.appName(b.langOr(lang), slug) })
-	a, remove, err := b.store.ConfirmAccount(ctx, s.ref, id, s.from.Telegram, mine, resumed, b.notice(s, key, nil))
+	a, forget, err := b.store.ConfirmAccount(ctx, s.ref, id, s.from.Telegram, mine, resumed, b.notice(s, key, nil))
 	if err != nil {
 		return b.refusedAccount(ctx, s, t, err)
 	}
-	if remove {
-		b.removeAtProvider(ctx, a)
+	for _, old := range forget {
+		b.removeAtProvider(ctx, old)
 	}
 	if mine {
 		b.cfg.Log.Info().Str("event", "account.connected").Str("account", string(a.ID)).Str("app", a.App).

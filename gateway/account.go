@@ -68,16 +68,13 @@ func usesOf(t Tool) string {
 }
 
 // unready answers a call that has no account to act with, and has the person asked for what is missing.
-func (g *Gateway) unready(ctx context.Context, a *access, app string, acc store.Account, err error) Result {
-	switch {
-	case errors.Is(err, ErrChooseAccount):
+func (g *Gateway) unready(ctx context.Context, a *access, app string, err error) Result {
+	if errors.Is(err, ErrChooseAccount) {
 		g.askAccount(ctx, a, app)
 		return g.wants("choose_account", app, a.lang())
-	default:
-		g.tellBroken(ctx, acc, a.run.Member, "refused") // told before, mostly
-		g.Await(ctx, a.caller, app)
-		return g.wants("reconnect", app, a.lang())
 	}
+	g.Await(ctx, a.caller, app) // that it is broken, its person was told when it was found
+	return g.wants("reconnect", app, a.lang())
 }
 
 // wants is an answer that only the person can do something about.

@@ -58,7 +58,7 @@ func (g *Gateway) call(ctx context.Context, a *access, w wish) Result {
 	}
 	acc, err := a.account(tool.Tool)
 	if err != nil && decision.Effect != policy.Deny {
-		answer := g.unready(ctx, a, usesOf(tool.Tool), acc, err)
+		answer := g.unready(ctx, a, usesOf(tool.Tool), err)
 		return g.refuse(ctx, a, tool.Tool, w.args, answer.Code, answer)
 	}
 	c := Call{Caller: a.caller, Tool: tool.Name, Args: w.args, Account: acc.Provider, Progress: w.progress, Cancelled: ctx.Done()}

@@ -95,11 +95,12 @@ type ofApp struct {
 
 // ConfirmAccount makes an offered account active, or gone, as its person said; the first of its app becomes the chosen one.
 // One that bears the name of a broken account mends it: the row, and with it the choice, stays. ErrNotYours if another person
-// presses, ErrNotFound if it is somebody of another company, ErrDecided if it was decided before. remove is true when the
-// provider should forget the account; only then, and after commit, the caller asks it to. What waited for the app goes on
+// presses, ErrNotFound if it is somebody of another company, ErrDecided if it was decided before. forget is what the
+// provider should forget: a rejected account, and what a mended one was before; the caller asks it to, after commit. What waited for the app goes on
 // with what resume says; nil: nothing does.
-func (s *Store) ConfirmAccount(ctx context.Context, from UpdateRef, account AccountID, telegram int64, mine bool, resume Resume, drafts ...Draft) (a Account, remove bool, err error) {
+func (s *Store) ConfirmAccount(ctx context.Context, from UpdateRef, account AccountID, telegram int64, mine bool, resume Resume, drafts ...Draft) (a Account, forget []Account, err error) {
 	err = s.tx(ctx, func(tx *sql.Tx) error {
+		forget = nil
 		state, action := AccountGone, "account.rejected"
 		if mine {
 			state, action = AccountActive, "account.connected"
@@ -118,10 +119,10 @@ func (s *Store) ConfirmAccount(ctx context.Context, from UpdateRef, account Acco
 		if _, err := tx.ExecContext(ctx, `UPDATE account SET state = $2 WHERE account_id = $1`, a.ID, a.State); err != nil {
 			return err
 		}
-		if mine {
-			if a, err = s.takeUp(ctx, tx, a); err != nil {
-				return err
-			}
+		if !mine {
+			forget = []Account{a}
+		} else if a, forget, err = s.takeUp(ctx, tx, a); err != nil {
+			return err
 		}
 		if err := s.say(ctx, tx, origin{bot: from.Bot}, drafts); err != nil {
 			return err
@@ -132,24 +133,25 @@ func (s *Store) ConfirmAccount(ctx context.Context, from UpdateRef, account Acco
 		return s.resume(ctx, tx, m, a.App, resume)
 	})
 	if err != nil {
-		return Account{}, false, fmt.Errorf("confirming account %s: %w", account, err)
+		return Account{}, nil, fmt.Errorf("confirming account %s: %w", account, err)
 	}
-	return a, !mine, nil
+	return a, forget, nil
 }
 
-// takeUp puts a confirmed account in use: as the one it mends, or beside the others.
-func (s *Store) takeUp(ctx context.Context, tx *sql.Tx, a Account) (Account, error) {
+// takeUp puts a confirmed account in use: as the one it mends, which the provider then need not keep, or beside the others.
+func (s *Store) takeUp(ctx context.Context, tx *sql.Tx, a Account) (used Account, forget []Account, err error) {
 	broken, err := s.accountsWhere(ctx, tx, `company_id = $1 AND membership_id = $2 AND app = $3 AND state = 'broken'`, a.Company, a.Membership, a.App)
 	if err != nil {
-		return a, err
+		return a, nil, err
 	}
 	for _, b := range broken {
 		if b.Name == a.Name && a.Name != "" {
-			return s.mend(ctx, tx, b, a)
+			used, err = s.mend(ctx, tx, b, a)
+			return used, []Account{b}, err
 		}
 	}
 	a.Chosen, err = s.chooseFirst(ctx, tx, a)
-	return a, err
+	return a, nil, err
 }
 
 // mend lets a broken account go on as the provider's new one. The row that was offered goes: it was never in use.

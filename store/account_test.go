@@ -72,12 +72,12 @@ func TestAnAccountIsConnected(t *testing.T) {
 		same(t, 1, len(need(w.OpenedLinks(t.Context()))(t)))                                    // it may have made a second one
 		same(t, []store.Account(nil), need(w.Accounts(t.Context(), w.acme.ID, w.member.ID))(t)) // not theirs yet
 
-		got, remove, err := w.ConfirmAccount(t.Context(), w.press(t, 103), a.ID, 103, true, nil,
+		got, forget, err := w.ConfirmAccount(t.Context(), w.press(t, 103), a.ID, 103, true, nil,
 			store.Draft{Company: w.acme.ID, Chat: private(w.member), Kind: store.DraftNotice, Notice: "connected"})
 		a.State, a.Chosen = store.AccountActive, true
 		same(t, a, got)
-		if err != nil || remove {
-			t.Errorf("%v, remove: %v", err, remove)
+		if err != nil || len(forget) != 0 {
+			t.Errorf("%v, forget: %v", err, forget)
 		}
 		same(t, []store.Account{a}, need(w.Accounts(t.Context(), w.acme.ID, w.member.ID))(t))
 		same(t, []said{{103, "link"}, {103, "yours?"}, {103, "connected"}}, w.said(t))
@@ -180,8 +180,8 @@ func TestTheSameAccountOfferedTwiceChangesNothing(t *testing.T) {
 		again := w.opened(t, w.member)
 		a := w.offer(t, again.ID, "apn_2")
 		w.said(t)
-		if _, remove, err := w.ConfirmAccount(t.Context(), w.press(t, 103), a.ID, 103, false, nil); err != nil || !remove {
-			t.Errorf("%v, remove: %v", err, remove)
+		if _, forget, err := w.ConfirmAccount(t.Context(), w.press(t, 103), a.ID, 103, false, nil); err != nil || len(forget) != 1 {
+			t.Errorf("%v, forget: %v", err, forget)
 		}
 		w.offer(t, again.ID, "apn_2")
 		same(t, []said(nil), w.said(t))
@@ -198,9 +198,9 @@ func TestOnlyItsPersonConfirmsAnAccountAndOnce(t *testing.T) {
 			want    error
 		}{{a.ID, 101, store.ErrNotYours}, {a.ID, 201, store.ErrNotFound}, {a.ID, 999, store.ErrNotFound}, {"acc_nothere", 103, store.ErrNotFound}} {
 			u := w.press(t, tt.who)
-			_, remove, err := w.ConfirmAccount(t.Context(), u, tt.account, tt.who, true, nil)
-			if !errors.Is(err, tt.want) || remove || !w.isOpen(t, u) {
-				t.Errorf("%d: %v, remove: %v", tt.who, err, remove)
+			_, forget, err := w.ConfirmAccount(t.Context(), u, tt.account, tt.who, true, nil)
+			if !errors.Is(err, tt.want) || len(forget) != 0 || !w.isOpen(t, u) {
+				t.Errorf("%d: %v, forget: %v", tt.who, err, forget)
 			}
 		}
 		const n = 20

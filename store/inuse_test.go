@@ -151,9 +151,9 @@ func TestConnectingABrokenAccountAgainKeepsItsRowAndTheChoice(t *testing.T) {
 		need(w.SeedAccount(t.Context(), w.member, "notion", "apn_other", "other@notion.example"))(t)
 		need(w.MarkAccountBroken(t.Context(), w.acme.ID, old.ID, "refused"))(t)
 		a := w.offer(t, w.opened(t, w.member).ID, "apn_new") // of the same name
-		got, remove, err := w.ConfirmAccount(t.Context(), w.press(t, 103), a.ID, 103, true, nil)
-		if err != nil || remove {
-			t.Fatalf("%v, remove: %v", err, remove)
+		got, forget, err := w.ConfirmAccount(t.Context(), w.press(t, 103), a.ID, 103, true, nil)
+		if err != nil || len(forget) != 1 || forget[0].Provider != "apn_old" {
+			t.Fatalf("%v, forget: %v", err, forget)
 		}
 		old.Provider = "apn_new"
 		same(t, old, got)

@@ -19,10 +19,11 @@ import (
 
 // App is one app of the house table: what can be connected, and which of its actions are offered.
 type App struct {
-	Slug     string `yaml:"slug"`  // as the provider names it; look-alikes exist
-	Order    int    `yaml:"order"` // in offers, smallest first
-	Name     Text   `yaml:"name"`
-	Category Text   `yaml:"category"` // what a preference between apps is about: "agenda"
+	Slug  string `yaml:"slug"`  // as the provider names it; look-alikes exist
+	Order int    `yaml:"order"` // in offers, smallest first
+	Name  Text   `yaml:"name"`
+	// Category is what a preference between apps is about: "agenda". Its English word is also its name in the store.
+	Category Text `yaml:"category"`
 	// Instruction is when to use it, one line for the server's instructions.
 	Instruction Text `yaml:"instruction"`
 	// Actions are the offered actions by key; what is not here is neither listed nor called.
@@ -128,6 +129,9 @@ var slugForm = regexp.MustCompile(`^[a-z0-9_]+$`)
 func (a App) check() error {
 	if !slugForm.MatchString(a.Slug) || a.Name.ES == "" || a.Name.EN == "" {
 		return errors.New("slug and name (es, en) are required")
+	}
+	if (a.Category.ES == "") != (a.Category.EN == "") {
+		return errors.New("category is there in one language only")
 	}
 	for key, act := range a.Actions {
 		switch {
