@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"strings"
 	"sync"
 	"testing"
@@ -208,5 +209,24 @@ func TestOfTwoRegistrationsAtOneServerOneCounts(t *testing.T) {
 		if !need(w.RefuseOAuthClient(t.Context(), issuer, "configured"))(t) {
 			t.Error("no alarm the second time it went wrong")
 		}
+	})
+}
+
+func TestACredentialThatNobodyWantedGoesAfterADay(t *testing.T) {
+	eachTown(t, func(t *testing.T, w *town) {
+		w.credential(t, w.member, "never confirmed", false)
+		kept := w.credential(t, w.approver, "in use", true)
+		w.clock.Advance(25 * time.Hour)
+		w.credential(t, w.member, "just filed", false)
+		ctx, cancel := context.WithCancel(t.Context())
+		ran := make(chan error, 1)
+		go func() { ran <- w.Run(ctx) }()
+		until(t, w.Store, func() bool {
+			return len(need(w.Credentials(t.Context(), w.member.ExternalUser, "linear"))(t)) == 1
+		})
+		cancel()
+		wants(t, <-ran, nil)
+		same(t, store.NewSecret("just filed"), need(w.Credentials(t.Context(), w.member.ExternalUser, "linear"))(t)[0].Secret)
+		same(t, kept, need(w.credentialOf(w.approver, t))(t))
 	})
 }
