@@ -7,7 +7,7 @@ BIN := bin/pilder
 SOURCES := $(shell find . -name '*.go' -not -path "./.*/*") go.mod go.sum $(shell find configs -type f)
 
 help: ## show this list
-	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: .setup-run ## start pilder: for real if a Telegram token is configured, else the demo with its chat page
 	@exec $(BIN) run
@@ -36,6 +36,9 @@ faults: .setup-test ## play every public failure of the agent's CLI, and 200 mix
 escape: .setup-test ## let a hostile agent try to get out of its sandbox (T1 to T48), and print the table
 	@rm -f out/escape.txt; deploy/test.sh ./e2e/escape; status=$$?; cat out/escape.txt; exit $$status
 
+gateway-test: .setup-test ## run what proves the gateway: policy, connectors, approvals, faults, interleavings, the traitor; both databases
+	@deploy/test.sh ./policy ./gateway/... ./store && deploy/test.sh -run '^TestATraitor|Upstream|Policy' ./cmd/pilder
+
 traitor: .setup-test ## let an agent that obeys an injected mail, event, note and file try to get something out; prints the table
 	@rm -f out/traitor.txt; deploy/test.sh -run '^TestATraitor' ./cmd/pilder; status=$$?; cat out/traitor.txt; exit $$status
 
@@ -63,4 +66,4 @@ clean: ## remove what was built, keep the downloaded CLI
 .setup-test: $(BIN)
 	@deploy/setup.sh test
 
-.PHONY: help run demo build test e2e bench faults escape traitor cases conformance check vuln clean .setup-run .setup-test
+.PHONY: help run demo build test e2e bench faults escape gateway-test traitor cases conformance check vuln clean .setup-run .setup-test

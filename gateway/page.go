@@ -144,7 +144,7 @@ func (g *Gateway) bound(ctx context.Context, state string) []string {
 		return nil
 	}
 	l, err := g.store.LinkByHash(ctx, [sha256.Size]byte(hash))
-	if err == nil && l.Link.State != store.LinkNew && g.cfg.Connect.Accounts != nil {
+	if err == nil && l.Link.State != store.LinkNew && g.connect(l.Link.App).Accounts != nil {
 		err = g.offerNew(ctx, l)
 	}
 	var accounts []store.Account

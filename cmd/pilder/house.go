@@ -18,6 +18,7 @@ import (
 	"pilder/bot"
 	"pilder/configs"
 	"pilder/gateway"
+	"pilder/gateway/authorize"
 	"pilder/gateway/egress"
 	"pilder/gateway/model"
 	"pilder/gateway/native"
@@ -32,6 +33,7 @@ type houseOptions struct {
 	role              string       // all (also ""), bot, worker or gateway
 	public            net.Listener // of the public HTTP server; nil: none
 	acceptUnsandboxed bool
+	loopbackUpstreams bool                 // upstreams with OAuth may be on this machine, without TLS: for tests
 	web               egress.Config        // of the web door: all but its list and its log. The zero value is right
 	runner            func(*runner.Config) // has the last word on it; nil: none
 }
@@ -49,6 +51,7 @@ type house struct {
 	runner  *runner.Runner
 
 	upstreams *upstream.Connector // nil when none is configured
+	grants    *authorize.Keeper   // nil when no upstream asks for OAuth
 }
 
 // buildHouse opens the store and joins the parts; nothing runs until Run.
@@ -70,12 +73,12 @@ func buildHouse(ctx context.Context, cfg Config, log zerolog.Logger, o houseOpti
 }
 
 // buildGateway joins the connectors: house tools first, so that no app can take one of their names.
-func (h *house) buildGateway(context.Context) error {
+func (h *house) buildGateway(ctx context.Context) error {
 	apps, err := pipedream.ReadApps(configs.Apps())
 	if err != nil {
 		return err
 	}
-	if err := h.buildUpstreams(); err != nil {
+	if err := errors.Join(h.buildGrants(ctx), h.buildUpstreams()); err != nil {
 		return err
 	}
 	offered := offeredApps(apps)
@@ -115,8 +118,10 @@ func (h *house) buildGateway(context.Context) error {
 		cfg.Connect = h.apps.Connect()
 		nativeConfig.Send = sendMail(h.apps)
 	} else {
-		nativeConfig.Apps, cfg.Apps = nil, nil
+		cfg.Apps = nil
 	}
+	h.offerGrants(&cfg)
+	nativeConfig.Apps = cfg.Apps
 	if h.upstreams != nil {
 		connectors = append(connectors, h.upstreams)
 		cfg.Changes = h.upstreams.Changes
@@ -147,6 +152,11 @@ func (h *house) buildBot(context.Context) error {
 		for _, a := range offeredApps(h.apps.Apps()) {
 			cfg.Apps = append(cfg.Apps, bot.App(a))
 		}
+	}
+	for _, a := range h.grantedApps() {
+		cfg.Apps = append(cfg.Apps, bot.App(a))
+	}
+	if len(cfg.Apps) > 0 {
 		cfg.Connect = func(ctx context.Context, m store.Membership, app string, from store.UpdateRef, chat store.Chat) error {
 			return h.gateway.RequestLink(ctx, from, m, app, chat)
 		}
@@ -302,8 +312,11 @@ func (h *house) stages() [][]func(context.Context) error {
 	}
 	if h.role("gateway") {
 		doors = append(doors, h.gateway.ServeApproved)
+		if h.apps != nil || h.grants != nil {
+			doors = append(doors, h.gateway.WatchConnections, h.gateway.WatchAccounts)
+		}
 		if h.apps != nil {
-			doors = append(doors, h.gateway.WatchConnections, h.gateway.WatchAccounts, h.warm, h.apps.WatchDefinitions)
+			doors = append(doors, h.warm, h.apps.WatchDefinitions)
 		}
 		if h.options.public != nil {
 			doors = append(doors, func(ctx context.Context) error { return h.gateway.ServePublic(ctx, h.options.public) })
@@ -312,6 +325,9 @@ func (h *house) stages() [][]func(context.Context) error {
 	var sources []func(context.Context) error // what doors and runs call
 	if h.upstreams != nil && (h.role("worker") || h.role("gateway")) {
 		sources = append(sources, h.upstreams.Run)
+	}
+	if h.grants != nil {
+		sources = append(sources, h.grants.Run)
 	}
 	return [][]func(context.Context) error{talk, work, doors, sources, {h.store.Run}}
 }

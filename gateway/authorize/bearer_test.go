@@ -199,7 +199,7 @@ func TestG19_ALostRegistrationIsTheOperatorsTrouble(t *testing.T) {
 }
 
 // TestG42_RefreshingWorksWheneverTried, with a life of seconds too.
-func TestG42_RefreshingWorksWheneverTried(t *testing.T) {
+func TestRefreshingWorksWheneverTried(t *testing.T) {
 	w := onSQLite(t, oauth.Config{Registers: true, Rotates: true, Life: 10 * time.Second})
 	w.connect(t, w.mia, "mia")
 	for range 20 {

@@ -214,7 +214,7 @@ func TestG46_AnAudienceIsSentWhereTheServerWantsOne(t *testing.T) {
 }
 
 // TestG47_PilderRegistersOnceAtAServer: not once for each person, connection or process.
-func TestG47_PilderRegistersOnceAtAServer(t *testing.T) {
+func TestPilderRegistersOnceAtAServer(t *testing.T) {
 	w := onSQLite(t, oauth.Config{Registers: true})
 	w.connect(t, w.mia, "mia")
 	w.connect(t, w.abel, "abel")
