@@ -133,6 +133,9 @@ func TestAnOperatorKeepsASecretAndReviewsWhatChanged(t *testing.T) {
 	if got := pilder("", "upstream", "list"); !strings.Contains(got, "1 tools    0 waiting") {
 		t.Errorf("list: %s", got)
 	}
+	if got := pilder("", "tools", "list", "--json"); !strings.Contains(got, `{"name":"wiki-save","connector":"upstream","app":"wiki","scope":"apps:write"`) {
+		t.Errorf("tools: %s", got)
+	}
 	if got := pilder("", "policy", "explain", "Acme", string(m.ID), "wiki-save"); !strings.Contains(got, "call.unknown") {
 		t.Errorf("explain: %s", got)
 	}

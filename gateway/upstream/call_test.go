@@ -164,3 +164,17 @@ func TestG11_WhatCallsBeginIsReusedBoundedAndEnded(t *testing.T) {
 		t.Errorf("%d MCP sessions outlived pilder", n)
 	}
 }
+
+func TestG08_ASessionThatNobodyUsesIsEnded(t *testing.T) {
+	w := newWorld(t, mcp.New(mcp.Config{OnlyLegacy: true, NoStream: true}, mcp.Simple("read")),
+		func(_ *upstream.Spec, cfg *upstream.Config) { cfg.Idle = 20 * time.Millisecond })
+	w.run(t)
+	for _, member := range []string{"ana", "bo", "cleo"} {
+		w.call(t, member, "read", `{}`)
+	}
+	w.clock.Advance(time.Hour)
+	if !w.sim.Until(func() bool { return w.sim.Sessions() == 0 }) {
+		t.Errorf("%d MCP sessions are left", w.sim.Sessions())
+	}
+	same(t, "the next call", wentWell, saidBy(t, w.call(t, "ana", "read", `{}`)))
+}
