@@ -3,6 +3,8 @@ package upstream_test
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"slices"
 	"strings"
@@ -246,5 +248,29 @@ func TestClassesAreTheOperatorsToSay(t *testing.T) {
 			}
 			same(t, "classes", tt.want, got)
 		})
+	}
+}
+
+func TestAListWithoutEndIsReadToABound(t *testing.T) {
+	pages := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var m struct {
+			ID     json.RawMessage
+			Method string
+		}
+		_ = json.NewDecoder(r.Body).Decode(&m) // what is no message has no method
+		w.Header().Set("Content-Type", "application/json")
+		switch m.Method {
+		case "server/discover":
+			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"supportedVersions":["2026-07-28"],"capabilities":{}}}`, m.ID)
+		default:
+			pages++
+			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"tools":[{"name":"t%d","inputSchema":{}}],"nextCursor":"c%d"}}`, m.ID, pages, pages)
+		}
+	}))
+	t.Cleanup(server.Close)
+	w := newWorld(t, mcp.New(mcp.Config{}), func(s *upstream.Spec, _ *upstream.Config) { s.URL = server.URL })
+	if n := len(w.names(t, "ana")); n != 50 || pages != 50 {
+		t.Errorf("listed %d tools of %d pages", n, pages)
 	}
 }
