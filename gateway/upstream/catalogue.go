@@ -221,6 +221,7 @@ func (u *server) takeOver(ctx context.Context, cat *catalogue, key catalogueKey,
 	cat.tools, cat.known, cat.listed = tools, true, u.c.cfg.Now()
 	if changed {
 		u.c.changes.Add(1)
+		u.c.cfg.Log.Info().Str("event", "upstream.listed").Str("app", u.Slug).Int("tools", len(tools)).Send()
 	}
 	return nil
 }

@@ -89,7 +89,7 @@ func TestG24_AListThatChangesIsRightAtOnceAndTold(t *testing.T) {
 			if !sim.Until(func() bool { return asked(sim)["POST tools/list"] > lists }) {
 				t.Fatal("nobody looked at the list")
 			}
-			until(t, func() bool { return w.Changes() > before })
+			w.until(t, func() bool { return w.Changes() > before })
 			same(t, "listed", []string{"notes-one", "notes-two"}, w.names(t, "ana"))
 		})
 	}
@@ -210,15 +210,23 @@ func TestUnderReviewNoNewToolIsOfferedUnread(t *testing.T) {
 func (w *world) relist(t *testing.T, want ...string) {
 	t.Helper()
 	stop := w.run(t)
-	until(t, func() bool { return slices.Equal(want, w.names(t, "ana")) })
+	w.until(t, func() bool { return slices.Equal(want, w.names(t, "ana")) })
 	stop()
 }
 
-// until waits for what nothing announces.
-func until(t *testing.T, what func() bool) {
+// until waits until what holds, looking again whenever the connector logs something.
+func (w *world) until(t *testing.T, what func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); !what(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
+	limit := time.NewTimer(patience)
+	defer limit.Stop()
+	for {
+		news := w.log.next()
+		if what() {
+			return
+		}
+		select {
+		case <-news:
+		case <-limit.C:
 			t.Fatal("it never came to be so")
 		}
 	}

@@ -185,15 +185,30 @@ func eachEra(t *testing.T, f func(t *testing.T, cfg mcp.Config)) {
 
 // events collects log lines.
 type events struct {
-	mu  sync.Mutex
-	raw []byte
+	mu   sync.Mutex
+	raw  []byte
+	news chan struct{} // closed at the next line
 }
 
 func (e *events) Write(line []byte) (int, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.raw = append(e.raw, line...)
+	if e.news != nil {
+		close(e.news)
+		e.news = nil
+	}
 	return len(line), nil
+}
+
+// next is closed at the next line.
+func (e *events) next() <-chan struct{} {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.news == nil {
+		e.news = make(chan struct{})
+	}
+	return e.news
 }
 
 func (e *events) text() string {
