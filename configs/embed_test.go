@@ -188,6 +188,7 @@ func TestSettingsNameEveryPromisedKeyAndNoSecret(t *testing.T) {
 		"runner.max_runs": 4, "runner.run_timeout": "15m", "runner.claude_path": "", "runner.quota.bytes": "1GiB", "runner.quota.files": 50000,
 		"runner.memory": "", "runner.warm.max": 4, "runner.warm.idle": "10m",
 		"agent_home": "", "web.allow": []any{}, "web.search": false, "log.level": "info", "log.format": "json", "metrics.listen": "",
+		"upstreams": []any{},
 	}
 	if diff := cmp.Diff(want, flat); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

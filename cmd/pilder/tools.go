@@ -82,6 +82,17 @@ func catalogue(cmd *cobra.Command, cfg Config) ([]gateway.Tool, error) {
 		house.Apps = []gateway.App{{Slug: "another_app", Name: "another app"}}
 		connectors = append(connectors, apps)
 	}
+	if len(cfg.Upstreams) > 0 {
+		others, close, err := listingUpstreams(cmd, cfg)
+		if err != nil {
+			return nil, err
+		}
+		defer close()
+		for _, u := range cfg.Upstreams {
+			everything.Apps = append(everything.Apps, u.Slug)
+		}
+		connectors = append(connectors, others)
+	}
 	own, err := native.New(house)
 	if err != nil {
 		return nil, err

@@ -85,19 +85,7 @@ func TestAnOperatorKeepsASecretAndReviewsWhatChanged(t *testing.T) {
 	if err := os.WriteFile(config, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	pilder := func(stdin string, args ...string) string {
-		t.Helper()
-		var out bytes.Buffer
-		root := rootCommand()
-		root.SetArgs(append([]string{"--config", config}, args...))
-		root.SetIn(strings.NewReader(stdin))
-		root.SetOut(&out)
-		root.SetErr(&out)
-		if err := root.ExecuteContext(t.Context()); err != nil {
-			out.WriteString("error: " + err.Error())
-		}
-		return out.String()
-	}
+	pilder := func(stdin string, args ...string) string { return command(t, config, stdin, args...) }
 	if got := pilder("two\nlines\n", "upstream", "secret", "wiki"); !strings.Contains(got, "one line") {
 		t.Errorf("two lines: %s", got)
 	}
@@ -133,9 +121,27 @@ func TestAnOperatorKeepsASecretAndReviewsWhatChanged(t *testing.T) {
 	if got := pilder("", "upstream", "list"); !strings.Contains(got, "1 tools    0 waiting") {
 		t.Errorf("list: %s", got)
 	}
+	if got := pilder("", "tools", "list", "--json"); !strings.Contains(got, `{"name":"wiki-save","connector":"upstream","app":"wiki","scope":"apps:write"`) {
+		t.Errorf("tools: %s", got)
+	}
 	if got := pilder("", "policy", "explain", "Acme", string(m.ID), "wiki-save"); !strings.Contains(got, "call.unknown") {
 		t.Errorf("explain: %s", got)
 	}
+}
+
+// command runs pilder with a configuration and gives what it said.
+func command(t *testing.T, config, stdin string, args ...string) string {
+	t.Helper()
+	var out bytes.Buffer
+	root := rootCommand()
+	root.SetArgs(append([]string{"--config", config}, args...))
+	root.SetIn(strings.NewReader(stdin))
+	root.SetOut(&out)
+	root.SetErr(&out)
+	if err := root.ExecuteContext(t.Context()); err != nil {
+		out.WriteString("error: " + err.Error())
+	}
+	return out.String()
 }
 
 // wikiTools starts what serve would start, looks at the list anew and gives the upstream's tools that a member is offered.

@@ -9,6 +9,9 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+
 	"pilder/gateway"
 	"pilder/gateway/upstream"
 	"pilder/policy"
@@ -95,4 +98,29 @@ func openSlugs(specs []upstream.Spec, company policy.CompanyID) []string {
 		}
 	}
 	return all
+}
+
+// listingUpstreams is the connector for a command that only lists: what each offers to somebody in all companies. The lists of
+// programs and of upstreams with people of their own are those that were seen last.
+func listingUpstreams(cmd *cobra.Command, cfg Config) (*upstream.Connector, func(), error) {
+	s, err := openStore(cmd.Context(), cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	h := &house{cfg: cfg, log: zerolog.Nop(), store: s}
+	up := upstream.Config{Bearer: h.upstreamSecret, Version: version, Start: func(context.Context, upstream.Command) (io.ReadWriteCloser, error) {
+		return nil, errors.New("this process only lists tools")
+	}}
+	for _, u := range cfg.Upstreams {
+		u.Companies = nil
+		up.Upstreams = append(up.Upstreams, u)
+	}
+	c, err := upstream.New(up, s)
+	if err != nil {
+		return nil, nil, errors.Join(err, s.Close())
+	}
+	return c, func() {
+		c.Close(cmd.Context())
+		_ = s.Close() // nothing that matters was written
+	}, nil
 }

@@ -73,6 +73,35 @@ func TestG14_ARefusedTokenIsReplacedOnceAndThenThePersonIsAsked(t *testing.T) {
 	}
 }
 
+func TestG16_TheUpstreamSeesEachPersonsCredentialInTheirCalls(t *testing.T) {
+	eachEra(t, func(t *testing.T, cfg mcp.Config) {
+		sim := mcp.New(cfg, mcp.Simple("read"))
+		w := newWorld(t, sim, oauth(&keyring{secrets: map[policy.MembershipID][]string{"mem_ana": {"ana-token"}, "mem_bo": {"bo-token"}}}))
+		w.call(t, "ana", "read", `{}`)
+		w.call(t, "bo", "read", `{}`)
+		var seen []string
+		for _, c := range sim.Performed() {
+			seen = append(seen, c.Secret)
+		}
+		same(t, "seen", []string{"Bearer ana-token", "Bearer bo-token"}, seen)
+		for _, r := range sim.Requests() {
+			if r.Header.Get("Authorization") == "" {
+				t.Errorf("%s %s came without a credential", r.Method, r.RPC)
+			}
+		}
+		same(t, "one who has not connected it", "reconnect", func() string { w.names(t, "cleo"); return w.check(t, "cleo") }())
+	})
+}
+
+// check gives the code of what stands in the way of a member's call.
+func (w *world) check(t *testing.T, member string) string {
+	t.Helper()
+	if r := w.Check(t.Context(), gateway.Call{Caller: caller(member), Tool: "notes-read", Args: []byte(`{}`)}); r != nil {
+		return r.Code
+	}
+	return ""
+}
+
 func TestG36_TwoPeopleNeverShareASession(t *testing.T) {
 	for claim, secrets := range map[string]map[policy.MembershipID][]string{
 		"with secrets of their own":  {"mem_ana": {"ana-token"}, "mem_bo": {"bo-token"}},

@@ -1,12 +1,14 @@
 package upstream_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"pilder/gateway"
 	"pilder/gateway/upstream"
 	"pilder/sim/mcp"
 	"pilder/store"
@@ -163,4 +165,35 @@ func TestG11_WhatCallsBeginIsReusedBoundedAndEnded(t *testing.T) {
 	if n := w.sim.Sessions(); n != 0 {
 		t.Errorf("%d MCP sessions outlived pilder", n)
 	}
+}
+
+func TestG08_ASessionThatNobodyUsesIsEnded(t *testing.T) {
+	w := newWorld(t, mcp.New(mcp.Config{OnlyLegacy: true, NoStream: true}, mcp.Simple("read")),
+		func(_ *upstream.Spec, cfg *upstream.Config) { cfg.Idle = 20 * time.Millisecond })
+	w.run(t)
+	for _, member := range []string{"ana", "bo", "cleo"} {
+		w.call(t, member, "read", `{}`)
+	}
+	w.clock.Advance(time.Hour)
+	if !w.sim.Until(func() bool { return w.sim.Sessions() == 0 }) {
+		t.Errorf("%d MCP sessions are left", w.sim.Sessions())
+	}
+	same(t, "the next call", wentWell, saidBy(t, w.call(t, "ana", "read", `{}`)))
+}
+
+func TestG10_BeyondItsBoundThePoolIsBusyAndDoesNotGrow(t *testing.T) {
+	sim := mcp.New(mcp.Config{OnlyLegacy: true, NoStream: true}, mcp.Simple("read"))
+	w := newWorld(t, sim, func(_ *upstream.Spec, cfg *upstream.Config) { cfg.MaxSessions = 1 })
+	w.names(t, "ana")
+	sim.Fail(mcp.Hang)
+	ctx, cancel := context.WithCancel(t.Context())
+	came := make(chan gateway.Result, 1)
+	go func() {
+		came <- w.do(t, ctx, gateway.Call{Caller: caller("ana"), Tool: "notes-read", Args: []byte(`{}`)})
+	}()
+	w.performing(t)
+	same(t, "another person", said{Outcome: store.OutcomeFailed, Code: "busy", Performed: "no", Retry: "wait"}, saidBy(t, w.call(t, "bo", "read", `{}`)))
+	cancel()
+	<-came
+	same(t, "afterwards", wentWell, saidBy(t, w.call(t, "bo", "read", `{}`)))
 }

@@ -206,10 +206,12 @@ func (u *server) takeOver(ctx context.Context, cat *catalogue, key catalogueKey,
 		u.c.cfg.Log.Warn().Str("event", "tool.changed").Str("app", u.Slug).Str("tool", toolName(u.Slug, t.Tool)).
 			Str("was", t.Accepted.Hash).Str("is", t.Held.Hash).Send()
 	}
-	if u.Auth == AuthOAuth { // of a company's people each has only their own
+	if u.Auth == AuthOAuth { // of a company's people each has only their own, and none loses it by what another is shown
 		for i := range seen.Tools {
-			d, listed := list[seen.Tools[i].Tool]
-			seen.Tools[i].Listed = listed && (d.Hash == seen.Tools[i].Accepted.Hash)
+			t := &seen.Tools[i]
+			if t.Listed = list[t.Tool].Hash == t.Accepted.Hash; t.Listed {
+				t.Held = store.Definition{}
+			}
 		}
 	}
 	tools := u.offer(seen.Tools)
@@ -219,6 +221,7 @@ func (u *server) takeOver(ctx context.Context, cat *catalogue, key catalogueKey,
 	cat.tools, cat.known, cat.listed = tools, true, u.c.cfg.Now()
 	if changed {
 		u.c.changes.Add(1)
+		u.c.cfg.Log.Info().Str("event", "upstream.listed").Str("app", u.Slug).Int("tools", len(tools)).Send()
 	}
 	return nil
 }

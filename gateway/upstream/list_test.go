@@ -3,6 +3,8 @@ package upstream_test
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"slices"
 	"strings"
@@ -87,7 +89,7 @@ func TestG24_AListThatChangesIsRightAtOnceAndTold(t *testing.T) {
 			if !sim.Until(func() bool { return asked(sim)["POST tools/list"] > lists }) {
 				t.Fatal("nobody looked at the list")
 			}
-			until(t, func() bool { return w.Changes() > before })
+			w.until(t, func() bool { return w.Changes() > before })
 			same(t, "listed", []string{"notes-one", "notes-two"}, w.names(t, "ana"))
 		})
 	}
@@ -208,15 +210,23 @@ func TestUnderReviewNoNewToolIsOfferedUnread(t *testing.T) {
 func (w *world) relist(t *testing.T, want ...string) {
 	t.Helper()
 	stop := w.run(t)
-	until(t, func() bool { return slices.Equal(want, w.names(t, "ana")) })
+	w.until(t, func() bool { return slices.Equal(want, w.names(t, "ana")) })
 	stop()
 }
 
-// until waits for what nothing announces.
-func until(t *testing.T, what func() bool) {
+// until waits until what holds, looking again whenever the connector logs something.
+func (w *world) until(t *testing.T, what func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); !what(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
+	limit := time.NewTimer(patience)
+	defer limit.Stop()
+	for {
+		news := w.log.next()
+		if what() {
+			return
+		}
+		select {
+		case <-news:
+		case <-limit.C:
 			t.Fatal("it never came to be so")
 		}
 	}
@@ -246,5 +256,29 @@ func TestClassesAreTheOperatorsToSay(t *testing.T) {
 			}
 			same(t, "classes", tt.want, got)
 		})
+	}
+}
+
+func TestAListWithoutEndIsReadToABound(t *testing.T) {
+	pages := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var m struct {
+			ID     json.RawMessage
+			Method string
+		}
+		_ = json.NewDecoder(r.Body).Decode(&m) // what is no message has no method
+		w.Header().Set("Content-Type", "application/json")
+		switch m.Method {
+		case "server/discover":
+			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"supportedVersions":["2026-07-28"],"capabilities":{}}}`, m.ID)
+		default:
+			pages++
+			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"tools":[{"name":"t%d","inputSchema":{}}],"nextCursor":"c%d"}}`, m.ID, pages, pages)
+		}
+	}))
+	t.Cleanup(server.Close)
+	w := newWorld(t, mcp.New(mcp.Config{}), func(s *upstream.Spec, _ *upstream.Config) { s.URL = server.URL })
+	if n := len(w.names(t, "ana")); n != 50 || pages != 50 {
+		t.Errorf("listed %d tools of %d pages", n, pages)
 	}
 }

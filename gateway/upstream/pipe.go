@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"pilder/gateway"
+	"pilder/store"
 )
 
 // startAgain is how soon after its start a process that died is started again, and it doubles with each death in a row: a
@@ -153,7 +154,7 @@ func (l *pipeLink) start(ctx context.Context) (*process, error) {
 		l.u.c.cfg.Log.Error().Str("event", "upstream.not_started").Str("app", l.u.Slug).Err(err).Send()
 		return nil, errNotSent
 	}
-	p := newProcess(l.u, pipe)
+	p := newProcess(l.u, pipe, secret)
 	raw, err := p.ask(ctx, question{method: "initialize", params: l.u.introduction(), read: true})
 	if err == nil {
 		_, err = l.u.introduced(raw)
@@ -186,6 +187,7 @@ func (l *pipeLink) close(context.Context) {
 type process struct {
 	u       *server
 	pipe    io.ReadWriteCloser
+	secret  store.Secret // in its environment: it may say it aloud
 	reading sync.WaitGroup
 	writing sync.Mutex
 
@@ -200,8 +202,8 @@ type waiter struct {
 	answer chan message // holds one; closed when none will come
 }
 
-func newProcess(u *server, pipe io.ReadWriteCloser) *process {
-	p := &process{u: u, pipe: pipe, waiting: map[int64]*waiter{}}
+func newProcess(u *server, pipe io.ReadWriteCloser, secret store.Secret) *process {
+	p := &process{u: u, pipe: pipe, secret: secret, waiting: map[int64]*waiter{}}
 	p.reading.Go(p.read)
 	return p
 }
@@ -289,7 +291,7 @@ func (p *process) read() {
 		if err != nil {
 			break
 		}
-		if m, err := decodeMessage(line); err == nil { // servers print other things too
+		if m, err := decodeMessage(hide(line, p.secret)); err == nil { // servers print other things too
 			p.take(m)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 // maxGoodbyes bounds the links that wait to be closed; beyond it the upstream is left to forget them by itself.
 const maxGoodbyes = 256
 
-// tidyEvery is how often idle links are looked for.
+// tidyEvery is how often idle links are looked for, or oftener where they may not be idle for long.
 const tidyEvery = time.Minute
 
 // linkKey is whose link it is. Nobody's credentials are part of it: two people with one secret still have two.
@@ -102,7 +102,7 @@ func (p *pool) tidy(idle time.Duration) {
 
 // serve tidies and says goodbyes until ctx ends, and then says all that are left.
 func (p *pool) serve(ctx context.Context) {
-	tick := time.NewTicker(tidyEvery)
+	tick := time.NewTicker(max(min(tidyEvery, p.idle/2), time.Millisecond))
 	defer tick.Stop()
 	for {
 		select {

@@ -35,6 +35,8 @@ type world struct {
 	spec  upstream.Spec
 	cfg   upstream.Config
 	log   *events
+
+	beside []upstream.Spec // other upstreams
 }
 
 // newWorld serves a simulated upstream named notes; change may change its spec and the connector's configuration.
@@ -51,14 +53,24 @@ func newWorld(t *testing.T, sim *mcp.Server, change func(*upstream.Spec, *upstre
 	if change != nil {
 		change(&w.spec, &w.cfg)
 	}
+	w.beside = w.cfg.Upstreams
 	w.build(t)
 	return w
+}
+
+// serve serves another simulated upstream and gives its address.
+func serve(t *testing.T, sim *mcp.Server) string {
+	t.Helper()
+	server := httptest.NewServer(sim.Handler())
+	t.Cleanup(server.CloseClientConnections)
+	t.Cleanup(server.Close)
+	return server.URL
 }
 
 // build makes the connector anew, as a restarted pilder does.
 func (w *world) build(t *testing.T) {
 	t.Helper()
-	w.cfg.Upstreams = []upstream.Spec{w.spec}
+	w.cfg.Upstreams = append([]upstream.Spec{w.spec}, w.beside...)
 	w.Connector = need(upstream.New(w.cfg, w.store))(t)
 }
 
@@ -173,15 +185,30 @@ func eachEra(t *testing.T, f func(t *testing.T, cfg mcp.Config)) {
 
 // events collects log lines.
 type events struct {
-	mu  sync.Mutex
-	raw []byte
+	mu   sync.Mutex
+	raw  []byte
+	news chan struct{} // closed at the next line
 }
 
 func (e *events) Write(line []byte) (int, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.raw = append(e.raw, line...)
+	if e.news != nil {
+		close(e.news)
+		e.news = nil
+	}
 	return len(line), nil
+}
+
+// next is closed at the next line.
+func (e *events) next() <-chan struct{} {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.news == nil {
+		e.news = make(chan struct{})
+	}
+	return e.news
 }
 
 func (e *events) text() string {
