@@ -65,9 +65,15 @@ func (h *house) grantedApps() []gateway.App {
 // bearer gives what an upstream knows a caller by: the person's own grant, or what the operator keeps for all.
 func (h *house) bearer(ctx context.Context, c gateway.Caller, app, account string) (store.Secret, error) {
 	if !h.isGranted(app) {
-		return h.upstreamSecret(ctx, c, app)
+		return h.upstreamSecret(ctx, app)
 	}
-	secret, err := h.grants.BearerOf(ctx, c, app, account)
+	get := h.grants.Bearer
+	if account != "" {
+		get = func(ctx context.Context, c gateway.Caller, app string) (store.Secret, error) {
+			return h.grants.BearerOf(ctx, c, app, account)
+		}
+	}
+	secret, err := get(ctx, c, app)
 	if errors.Is(err, authorize.ErrReconnect) {
 		err = errors.Join(upstream.ErrReconnect, err)
 	}
@@ -76,7 +82,11 @@ func (h *house) bearer(ctx context.Context, c gateway.Caller, app, account strin
 
 // bearerRefused has the next one be a fresh one. What comes of that, Bearer says.
 func (h *house) bearerRefused(ctx context.Context, c gateway.Caller, app, account string, secret store.Secret) {
-	if h.isGranted(app) {
+	switch {
+	case !h.isGranted(app):
+	case account == "":
+		_ = h.grants.Refused(ctx, c, app, secret)
+	default:
 		_ = h.grants.RefusedOf(ctx, c, app, account, secret)
 	}
 }

@@ -76,7 +76,7 @@ func upstreamListCommand() *cobra.Command {
 func upstreamSecretCommand() *cobra.Command {
 	var forget bool
 	cmd := &cobra.Command{
-		Use: "secret SLUG", Short: "keep the secret of an upstream with auth: header; it is read from standard input", Args: cobra.ExactArgs(1),
+		Use: "secret SLUG", Short: "keep the secret of an upstream with auth: header, or of its OAuth client; it is read from standard input", Args: cobra.ExactArgs(1),
 		Long: "Reads one line from standard input and keeps it sealed in the database: pilder upstream secret wiki < token.txt",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg, err := loadConfig(cmd)
@@ -87,8 +87,8 @@ func upstreamSecretCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if u.Auth != upstream.AuthHeader {
-				return usageError("upstream %s has no auth: header", u.Slug)
+			if u.Auth != upstream.AuthHeader && u.OAuth.ClientID == "" {
+				return usageError("upstream %s has no auth: header and no oauth.client_id", u.Slug)
 			}
 			var secret store.Secret
 			if !forget {

@@ -37,6 +37,12 @@ type upstreamSetting struct {
 	TrustAnnotations bool                    `yaml:"trust_annotations"`
 	Review           string                  `yaml:"review"`
 	Timeout          string                  `yaml:"timeout"`
+	OAuth            struct {
+		ClientID   string   `yaml:"client_id"`
+		Scopes     []string `yaml:"scopes"`
+		Audience   string   `yaml:"audience"`
+		NoResource bool     `yaml:"no_resource"`
+	} `yaml:"oauth"`
 }
 
 var companyShape = regexp.MustCompile(`^com_[a-z0-9]+$`)
@@ -86,7 +92,7 @@ func (s upstreamSetting) spec(base string) (upstream.Spec, error) {
 	spec := upstream.Spec{
 		Slug: s.Slug, Name: s.Name, Hint: s.Hint, URL: s.URL, Command: s.Command, Folder: s.Folder, Env: s.Env, Shared: s.Shared, Auth: s.Auth,
 		Header: s.Header, Headers: s.Headers, Companies: s.Companies, Tools: s.Tools, TrustAnnotations: s.TrustAnnotations,
-		ReviewAll: s.Review == "all",
+		ReviewAll: s.Review == "all", OAuth: upstream.OAuth(s.OAuth),
 	}
 	if s.URL != "" {
 		if err := checkURL("url", s.URL); err != nil {

@@ -25,12 +25,7 @@ func (h *house) buildUpstreams() error {
 	if len(h.cfg.Upstreams) == 0 {
 		return nil
 	}
-	cfg := upstream.Config{Upstreams: h.cfg.Upstreams, Bearer: h.upstreamSecret, Version: version, Log: h.log}
-	for _, u := range h.cfg.Upstreams {
-		if u.Auth == upstream.AuthOAuth {
-			return fmt.Errorf("upstream %s: auth oauth is not offered by this version", u.Slug)
-		}
-	}
+	cfg := upstream.Config{Upstreams: h.cfg.Upstreams, Bearer: h.bearer, Refused: h.bearerRefused, Version: version, Log: h.log}
 	if slices.ContainsFunc(h.cfg.Upstreams, func(u upstream.Spec) bool { return len(u.Command) > 0 }) {
 		box, err := newSandbox(h.cfg, h.options.acceptUnsandboxed)
 		if err != nil {
@@ -58,7 +53,7 @@ func startUpstream(box *runner.Sandbox, folder string) func(context.Context, ups
 }
 
 // upstreamSecret gives what an upstream knows this pilder by. One that was never set is the operator's trouble.
-func (h *house) upstreamSecret(ctx context.Context, _ gateway.Caller, app string) (store.Secret, error) {
+func (h *house) upstreamSecret(ctx context.Context, app string) (store.Secret, error) {
 	secret, err := h.store.UpstreamSecret(ctx, app)
 	if err != nil {
 		h.log.Error().Str("event", "upstream.no_secret").Str("app", app).Bool("unset", errors.Is(err, store.ErrNotFound)).Send()
@@ -108,7 +103,7 @@ func listingUpstreams(cmd *cobra.Command, cfg Config) (*upstream.Connector, func
 		return nil, nil, err
 	}
 	h := &house{cfg: cfg, log: zerolog.Nop(), store: s}
-	up := upstream.Config{Bearer: h.upstreamSecret, Version: version, Start: func(context.Context, upstream.Command) (io.ReadWriteCloser, error) {
+	up := upstream.Config{Bearer: h.bearer, Version: version, Start: func(context.Context, upstream.Command) (io.ReadWriteCloser, error) {
 		return nil, errors.New("this process only lists tools")
 	}}
 	for _, u := range cfg.Upstreams {

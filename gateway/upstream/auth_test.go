@@ -21,7 +21,7 @@ type keyring struct {
 	refused int
 }
 
-func (k *keyring) bearer(_ context.Context, c gateway.Caller, _ string) (store.Secret, error) {
+func (k *keyring) bearer(_ context.Context, c gateway.Caller, _, _ string) (store.Secret, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	own := k.secrets[c.Principal.Membership]
@@ -31,7 +31,7 @@ func (k *keyring) bearer(_ context.Context, c gateway.Caller, _ string) (store.S
 	return store.NewSecret(own[0]), nil
 }
 
-func (k *keyring) drop(_ context.Context, c gateway.Caller, _ string, secret store.Secret) {
+func (k *keyring) drop(_ context.Context, c gateway.Caller, _, _ string, secret store.Secret) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.refused++
@@ -140,7 +140,7 @@ func TestAnOperatorsSecretThatIsRefusedIsTheOperatorsTrouble(t *testing.T) {
 	secret := "key-of-the-house"
 	w := newWorld(t, sim, func(s *upstream.Spec, cfg *upstream.Config) {
 		s.Auth, s.Header = upstream.AuthHeader, "X-Api-Key"
-		cfg.Bearer = func(context.Context, gateway.Caller, string) (store.Secret, error) {
+		cfg.Bearer = func(context.Context, gateway.Caller, string, string) (store.Secret, error) {
 			if secret == "" {
 				return store.Secret{}, errors.New("the store is away")
 			}

@@ -210,7 +210,7 @@ func (u *server) takeOver(ctx context.Context, cat *catalogue, key catalogueKey,
 		for i := range seen.Tools {
 			t := &seen.Tools[i]
 			if t.Listed = list[t.Tool].Hash == t.Accepted.Hash; t.Listed {
-				t.Held = store.Definition{}
+				t.Held = store.ToolDefinition{}
 			}
 		}
 	}
@@ -235,7 +235,7 @@ func (u *server) list(ctx context.Context, who gateway.Caller) (map[string]store
 		if cursor != "" {
 			params["cursor"] = cursor
 		}
-		raw, err := u.ask(ctx, who, question{method: "tools/list", params: params, read: true})
+		raw, err := u.ask(ctx, who, "", question{method: "tools/list", params: params, read: true})
 		if err != nil {
 			return nil, err
 		}

@@ -122,7 +122,7 @@ func (l *httpLink) tell(ctx context.Context, s *session, body []byte) error {
 
 // request makes an HTTP request of a session. No header ever declares it repeatable: net/http would send it again by itself.
 func (l *httpLink) request(ctx context.Context, method string, s *session, body []byte) (*http.Request, store.Secret, error) {
-	secret, err := l.u.secret(ctx, l.who)
+	secret, err := l.u.secret(ctx, l.who, l.account)
 	if err != nil {
 		return nil, secret, err
 	}
@@ -181,7 +181,7 @@ func (l *httpLink) send(ctx context.Context, s *session, q question, id int64, b
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode == http.StatusUnauthorized {
-		l.u.refused(ctx, l.who, secret)
+		l.u.refused(ctx, l.who, l.account, secret)
 		return exchanged{}, errRefused
 	}
 	m, err := l.read(ctx, s, q, id, resp)

@@ -58,14 +58,15 @@ type session struct {
 type httpLink struct {
 	u        *server
 	who      gateway.Caller
+	account  string
 	renewing chan struct{} // holds one: a session is begun by one caller at a time
 
 	mu  sync.Mutex
 	now *session // nil: none
 }
 
-func newHTTPLink(u *server, who gateway.Caller) *httpLink {
-	return &httpLink{u: u, who: who, renewing: make(chan struct{}, 1)}
+func newHTTPLink(u *server, who gateway.Caller, account string) *httpLink {
+	return &httpLink{u: u, who: who, account: account, renewing: make(chan struct{}, 1)}
 }
 
 // ask sends a request in the session there is, or a new one. What proves that it was not performed (a session the upstream
@@ -270,11 +271,11 @@ func (l *httpLink) close(ctx context.Context) {
 }
 
 // secret gives what the upstream knows a caller by.
-func (u *server) secret(ctx context.Context, who gateway.Caller) (store.Secret, error) {
+func (u *server) secret(ctx context.Context, who gateway.Caller, account string) (store.Secret, error) {
 	if u.Auth == AuthNone {
 		return store.Secret{}, nil
 	}
-	secret, err := u.c.cfg.Bearer(ctx, who, u.Slug)
+	secret, err := u.c.cfg.Bearer(ctx, who, u.Slug, account)
 	switch {
 	case errors.Is(err, ErrReconnect):
 		return store.Secret{}, err
@@ -288,9 +289,9 @@ func (u *server) secret(ctx context.Context, who gateway.Caller) (store.Secret, 
 var errNoSecret = errors.New("no secret to be had now")
 
 // refused tells the source of secrets, so that the next one is a fresh one.
-func (u *server) refused(ctx context.Context, who gateway.Caller, secret store.Secret) {
+func (u *server) refused(ctx context.Context, who gateway.Caller, account string, secret store.Secret) {
 	if u.c.cfg.Refused != nil && !secret.IsZero() {
-		u.c.cfg.Refused(ctx, who, u.Slug, secret)
+		u.c.cfg.Refused(ctx, who, u.Slug, account, secret)
 	}
 }
 

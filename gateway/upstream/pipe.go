@@ -133,7 +133,7 @@ func (l *pipeLink) died(p *process) {
 
 // start starts the process and introduces pilder. A stdio server of the modern revision answers the older handshake too.
 func (l *pipeLink) start(ctx context.Context) (*process, error) {
-	secret, err := l.u.secret(ctx, l.who)
+	secret, err := l.u.secret(ctx, l.who, "")
 	if err != nil {
 		return nil, err
 	}

@@ -164,7 +164,7 @@ func TestProgressAndCancellationOfAProgram(t *testing.T) {
 func TestAProgramsSecretIsAVariable(t *testing.T) {
 	w, p := stdio(t, func(s *upstream.Spec, cfg *upstream.Config) {
 		s.Auth, s.Header = upstream.AuthHeader, "NOTES_KEY"
-		cfg.Bearer = func(context.Context, gateway.Caller, string) (store.Secret, error) {
+		cfg.Bearer = func(context.Context, gateway.Caller, string, string) (store.Secret, error) {
 			return store.NewSecret("sesame"), nil
 		}
 	}, mcp.Simple("read"))

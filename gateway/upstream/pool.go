@@ -21,6 +21,7 @@ const tidyEvery = time.Minute
 type linkKey struct {
 	upstream   string
 	membership policy.MembershipID // empty: the house's own, for looking at the list, or one that all people share
+	account    string              // which of a person's accounts; empty: the one in use, or the upstream has none
 }
 
 // pool keeps links between calls, bounded in number and in idle time.
@@ -138,9 +139,9 @@ func goodbye(ctx context.Context, l link) {
 	l.close(ctx)
 }
 
-// ask asks on a caller's own link.
-func (u *server) ask(ctx context.Context, who gateway.Caller, q question) (json.RawMessage, error) {
-	key := linkKey{upstream: u.Slug, membership: who.Principal.Membership}
+// ask asks on a caller's own link, with one of their accounts.
+func (u *server) ask(ctx context.Context, who gateway.Caller, account string, q question) (json.RawMessage, error) {
+	key := linkKey{upstream: u.Slug, membership: who.Principal.Membership, account: account}
 	if u.Shared && len(u.Command) > 0 {
 		key.membership = ""
 	}
@@ -164,7 +165,7 @@ func (u *server) newLink(who gateway.Caller, key linkKey) link {
 	if len(u.Command) > 0 {
 		return newPipeLink(u, who, key)
 	}
-	return newHTTPLink(u, who)
+	return newHTTPLink(u, who, key.account)
 }
 
 // health is a breaker: an upstream that failed thrice in a row is left alone for a while, so that nobody waits for it.

@@ -68,6 +68,8 @@ type Spec struct {
 	Headers map[string]string
 	// Companies are the only ones it is for. Empty: all.
 	Companies []policy.CompanyID
+	// OAuth is what whoever leads people to an AuthOAuth server has to know of it.
+	OAuth OAuth
 	// Tools says what a tool does, by the upstream's name for it. A tool that is not there is of unknown class: a person is
 	// asked about each call.
 	Tools map[string]policy.Class
@@ -77,6 +79,14 @@ type Spec struct {
 	ReviewAll bool
 	// Timeout bounds one call. Default 60 s, within the time the gateway gives a call.
 	Timeout time.Duration
+}
+
+// OAuth are the settings of a server that people connect themselves; the zero value is right for most.
+type OAuth struct {
+	ClientID   string   // what the operator registered pilder as; its secret is kept as the upstream's
+	Scopes     []string // default: what the server asks for
+	Audience   string   // for servers that know their resources by that
+	NoResource bool     // for servers that refuse RFC 8707's resource
 }
 
 // Command is a stdio upstream's process.
@@ -92,12 +102,13 @@ type Command struct {
 type Config struct {
 	Upstreams []Spec
 
-	// Bearer gives the secret for one request of a caller; zero: none is needed. ErrReconnect: the person must connect the
-	// app again; any other error: it cannot be had now. Required when an upstream has another Auth than none.
-	Bearer func(ctx context.Context, c gateway.Caller, app string) (store.Secret, error)
+	// Bearer gives the secret for one request of a caller with one of their accounts (gateway.Call.Account; empty: the one in
+	// use); zero: none is needed. ErrReconnect: the person must connect the app again; any other error: it cannot be had now.
+	// Required when an upstream has another Auth than none.
+	Bearer func(ctx context.Context, c gateway.Caller, app, account string) (store.Secret, error)
 	// Refused is told that the upstream did not accept the secret, so that the next Bearer gives a fresh one. Nil: nobody
 	// wants to know.
-	Refused func(ctx context.Context, c gateway.Caller, app string, secret store.Secret)
+	Refused func(ctx context.Context, c gateway.Caller, app, account string, secret store.Secret)
 	// Start starts a stdio upstream's process: what is written goes to its standard input, what it says on its standard output
 	// is read, Close ends it and all it started. Required when an upstream has a Command.
 	Start func(ctx context.Context, c Command) (io.ReadWriteCloser, error)
@@ -309,7 +320,7 @@ func (c *Connector) Tools(ctx context.Context, caller gateway.Caller) ([]gateway
 func (c *Connector) Check(ctx context.Context, call gateway.Call) *gateway.Result {
 	u, t, problem := c.find(ctx, call)
 	if problem == nil {
-		_, err := u.secret(ctx, call.Caller)
+		_, err := u.secret(ctx, call.Caller, u.accountOf(call))
 		problem = u.troubleOf(t, err)
 	}
 	if problem == nil {
@@ -327,7 +338,7 @@ func (c *Connector) Call(ctx context.Context, call gateway.Call) (gateway.Result
 	}
 	ctx, cancel := context.WithTimeout(ctx, u.Timeout)
 	defer cancel()
-	raw, err := u.ask(ctx, call.Caller, question{
+	raw, err := u.ask(ctx, call.Caller, u.accountOf(call), question{
 		method: "tools/call", name: t.def.Name, read: t.class == policy.ClassRead,
 		params:   map[string]any{"name": t.def.Name, "arguments": call.Args},
 		progress: call.Progress, cancelled: call.Cancelled,
@@ -355,4 +366,12 @@ func (c *Connector) find(ctx context.Context, call gateway.Call) (*server, *tool
 		return u, t, nil
 	}
 	return nil, nil, &trouble{code: codeNotFound}
+}
+
+// accountOf is the account a call goes with, where people have some of their own here.
+func (u *server) accountOf(c gateway.Call) string {
+	if u.Auth == AuthOAuth {
+		return c.Account
+	}
+	return ""
 }
