@@ -29,25 +29,12 @@ func TestWhatWasDoneIsTakenBackByItsUndo(t *testing.T) {
 	for tool, args := range map[string]string{
 		createEvent:                       lunch,
 		"google_calendar-quick-add-event": `{"text":"Lunch tomorrow at 12"}`,
-		"notion-create-page":              `{"parent":` + parentPage(t, h) + `,"title":"Acta"}`,
+		"notion-create-page":              newPage + `,"more_fields":{}}`,
 	} {
 		if r := h.undone(tool, args); r.Outcome != store.OutcomeDone {
 			t.Errorf("%s: %s", tool, r.Text)
 		}
 	}
-}
-
-// parentPage is a page that exists, as its JSON.
-func parentPage(t *testing.T, h *house) string {
-	t.Helper()
-	pages := data(t, h.call("notion-search", `{}`))
-	raw, _ := json.Marshal(pages)
-	_, after, found := strings.Cut(string(raw), `"id":`)
-	if !found {
-		t.Fatalf("no page: %.300s", raw)
-	}
-	id, _, _ := strings.Cut(after, `",`)
-	return id + `"`
 }
 
 func TestAnUndoNamesTheVeryCalendarAndEvent(t *testing.T) {
