@@ -54,7 +54,7 @@ func playLife() error {
 	if err := json.Unmarshal([]byte(os.Getenv("PILDER_TEST_PLAY")), &l.play); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*patience)
 	defer cancel()
 	var err error
 	if l.ledger, err = os.OpenFile(l.Ledger, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err != nil {
