@@ -30,7 +30,7 @@ func TestInterleavingsOfRetryCutCrashAndTap(t *testing.T) {
 	if text := os.Getenv("PILDER_SEED"); text != "" {
 		seed = need(strconv.ParseUint(text, 10, 64))(t)
 	}
-	for kind, size := range map[string]struct{ lives, runs int }{"sqlite": {9, 3}, "postgres": {2, 2}} {
+	for kind, size := range map[string]struct{ lives, runs int }{"sqlite": {5, 5}, "postgres": {2, 2}} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			t.Logf("seed %d", seed)

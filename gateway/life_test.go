@@ -54,7 +54,7 @@ func playLife() error {
 	if err := json.Unmarshal([]byte(os.Getenv("PILDER_TEST_PLAY")), &l.play); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*patience)
 	defer cancel()
 	var err error
 	if l.ledger, err = os.OpenFile(l.Ledger, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err != nil {
@@ -256,7 +256,7 @@ func (a *scripted) act(ctx context.Context, story int, dice *rand.Rand) {
 		tool, args = remove, []string{fmt.Sprintf(`{"id":%q,"x":1}`, name), fmt.Sprintf(`{"x":1,"id":%q}`, name)}
 	}
 	var all sync.WaitGroup
-	for range 1 + dice.IntN(3) {
+	for range 1 + dice.IntN(2) {
 		spelling, cut, after := args[dice.IntN(2)], dice.IntN(3) == 0, dice.IntN(2000)
 		all.Go(func() {
 			ctx, cancel := context.WithCancel(ctx)

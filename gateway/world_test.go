@@ -40,6 +40,7 @@ type world struct {
 	other   store.Membership // the approver
 	poller  store.Poller
 	updates int64
+	answer  []store.Draft // what a run says at its end
 }
 
 func each(t *testing.T, f func(t *testing.T, w *world)) {
@@ -145,7 +146,7 @@ func (w *world) run(t *testing.T) (run store.Run, end func()) {
 			}
 			began <- r
 			<-finish
-			_, err = w.FinishRun(ctx, turn, r, store.Finish{State: store.RunSucceeded, Reason: "ok"})
+			_, err = w.FinishRun(ctx, turn, r, store.Finish{State: store.RunSucceeded, Reason: "ok", Drafts: w.answer})
 			cancel()
 			return err
 		})

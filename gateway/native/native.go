@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"unicode"
 
 	"pilder/gateway"
 	"pilder/policy"
@@ -114,6 +116,8 @@ type waiting struct {
 	Asked   string `json:"asked"`
 	Expires string `json:"expires"`
 	Mine    bool   `json:"mine"` // asked for by the caller; otherwise the caller may decide it
+	// Decides are the names of those who may decide it, so that the person can ask them; only of what is their own.
+	Decides []string `json:"decides,omitempty"`
 }
 
 // maxListed bounds the list; the count says how many there are.
@@ -137,10 +141,34 @@ func (n *Connector) pending(ctx context.Context, c gateway.Caller) (gateway.Resu
 			Code: a.Code, Kind: a.Kind.String(), Tool: a.Tool, Mine: a.Requester.ID == c.Principal.Membership,
 			Asked: a.Asked.UTC().Format("2006-01-02T15:04Z"), Expires: a.Expires.UTC().Format("2006-01-02T15:04Z"),
 		}
+		if w.Mine {
+			w.Decides = names(a.Deciders)
+		}
 		list = append(list, w)
 		message += fmt.Sprintf("\n- %s · %s · %s", w.Code, w.Tool, say("pending.mine."+fmt.Sprint(w.Mine), c.Lang))
+		if len(w.Decides) > 0 {
+			message += " · " + say("pending.decides", c.Lang) + " " + strings.Join(w.Decides, ", ")
+		}
+		message += " · " + w.Asked + " → " + w.Expires
 	}
 	return result(message, map[string]any{"status": statusOK, "message": message, "count": len(approvals), "approvals": list})
+}
+
+// names are a few people's names as an agent may read them: each one short line, since people choose them themselves.
+func names(all []string) []string {
+	var out []string
+	for _, name := range all[:min(len(all), 10)] {
+		name = strings.Map(func(r rune) rune {
+			if !unicode.IsPrint(r) {
+				return ' '
+			}
+			return r
+		}, name)
+		if r := []rune(strings.Join(strings.Fields(name), " ")); len(r) > 0 {
+			out = append(out, string(r[:min(len(r), 40)]))
+		}
+	}
+	return out
 }
 
 func (n *Connector) connect(ctx context.Context, c gateway.Call) (gateway.Result, error) {

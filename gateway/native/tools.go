@@ -31,6 +31,7 @@ func words() map[string]policy.Text {
 		"pending.none":       {ES: "No hay nada pendiente.", EN: "Nothing is waiting."},
 		"pending.some":       {ES: "Pendiente:", EN: "Waiting:"},
 		"pending.mine.true":  {ES: "lo pidió esta persona", EN: "asked for by this person"},
+		"pending.decides":    {ES: "decide:", EN: "decided by:"},
 		"pending.mine.false": {ES: "lo puede decidir esta persona", EN: "this person may decide it"},
 
 		"connect.title": {ES: "Conectar una app", EN: "Connect an app"},
