@@ -239,12 +239,12 @@ func (w *world) connect(t *testing.T, m store.Membership, login string) store.Ac
 
 func (w *world) confirm(t *testing.T, m store.Membership, a store.Account, mine bool) {
 	t.Helper()
-	got, remove, err := w.ConfirmAccount(t.Context(), w.update(t, m.Person.Telegram), a.ID, m.Person.Telegram, mine, nil)
+	_, forget, err := w.ConfirmAccount(t.Context(), w.update(t, m.Person.Telegram), a.ID, m.Person.Telegram, mine, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if remove {
-		if err := w.g.ForgetAccount(t.Context(), m, got); err != nil {
+	for _, gone := range forget {
+		if err := w.g.ForgetAccount(t.Context(), m, gone); err != nil {
 			t.Error(err)
 		}
 	}
