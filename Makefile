@@ -7,7 +7,7 @@ BIN := bin/pilder
 SOURCES := $(shell find . -name '*.go' -not -path "./.*/*") go.mod go.sum $(shell find configs -type f)
 
 help: ## show this list
-	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: .setup-run ## start pilder: for real if a Telegram token is configured, else the demo with its chat page
 	@exec $(BIN) run
@@ -29,6 +29,9 @@ e2e: .setup-test ## run the whole-system scripts against the built binary
 
 bench: .setup-run ## measure how long answers take and what they cost in memory, beside the bare CLI
 	@go test -run '^$$' -bench '^BenchmarkTurn$$' -benchtime 1x -timeout 60m ./cmd/pilder
+
+bench-gateway: .setup-run ## measure a call of a tool beside a direct one and a plain proxy; fails when a bar is missed
+	@go test -run '^$$' -bench '^BenchmarkGateway$$' -benchtime 1x -timeout 60m ./cmd/pilder
 
 faults: .setup-test ## play every public failure of the agent's CLI, and 200 mixed runs; prints the table
 	@set -o pipefail; CGO_ENABLED=1 go test -race -count=1 -timeout 8m -parallel 6 -v -run '^TestFaults' ./runner | grep -vE '^(=== | *--- PASS)'
@@ -54,4 +57,4 @@ clean: ## remove what was built, keep the downloaded CLI
 .setup-test: $(BIN)
 	@deploy/setup.sh test
 
-.PHONY: help run demo build test e2e bench faults escape check vuln clean .setup-run .setup-test
+.PHONY: help run demo build test e2e bench bench-gateway faults escape check vuln clean .setup-run .setup-test
