@@ -354,7 +354,7 @@ func TestG09_DiscoversAndCallsLeaveNothingBehind(t *testing.T) {
 	}
 	ask(100)
 	goroutines, memory := runtime.NumGoroutine(), heap()
-	ask(2_000) // one that stays each time shows as well as with 10,000
+	ask(1_000) // one that stays each time shows as well as with 10,000
 	settled(t, goroutines+10)
 	if grown := int64(heap()) - int64(memory); grown > 4<<20 { // the test's own log and effects among it
 		t.Errorf("%d bytes grown", grown)
@@ -474,7 +474,7 @@ func TestG23_ACancellationReachesTheAppAndItsOutcomeIsRecorded(t *testing.T) {
 					}
 				}
 				same(t, "", next(t, answered)) // the late result is nobody's
-				shut() // waits for the call
+				shut()                         // waits for the call
 				same(t, []row{{tool, policy.Allow, "", store.OutcomeDone, "ok"}}, w.rows(t, run.ID))
 			})
 		}
