@@ -30,6 +30,9 @@ e2e: .setup-test ## run the whole-system scripts against the built binary
 bench: .setup-run ## measure how long answers take and what they cost in memory, beside the bare CLI
 	@go test -run '^$$' -bench '^BenchmarkTurn$$' -benchtime 1x -timeout 60m ./cmd/pilder
 
+bench-gateway: .setup-run ## measure a call of a tool beside a direct one and a plain proxy; fails when a bar is missed
+	@go test -run '^$$' -bench '^BenchmarkGateway$$' -benchtime 1x -timeout 60m ./cmd/pilder
+
 faults: .setup-test ## play every public failure of the agent's CLI, and 200 mixed runs; prints the table
 	@set -o pipefail; CGO_ENABLED=1 go test -race -count=1 -timeout 8m -parallel 6 -v -run '^TestFaults' ./runner | grep -vE '^(=== | *--- PASS)'
 
@@ -66,4 +69,4 @@ clean: ## remove what was built, keep the downloaded CLI
 .setup-test: $(BIN)
 	@deploy/setup.sh test
 
-.PHONY: help run demo build test e2e bench faults escape gateway-test traitor cases conformance check vuln clean .setup-run .setup-test
+.PHONY: help run demo build test e2e bench bench-gateway faults escape gateway-test traitor cases conformance check vuln clean .setup-run .setup-test

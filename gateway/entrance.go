@@ -150,14 +150,12 @@ func (e *entrance) heed(m envelope, session string) {
 
 // initialize begins an MCP session, if there is room for one.
 func (e *entrance) initialize(w http.ResponseWriter, r *http.Request) {
+	left := e.sessions.sweep(e.server)
 	if !e.sessions.reserve() {
-		left := e.sessions.sweep(e.server)
-		if !e.sessions.reserve() {
-			e.g.cfg.Log.Warn().Str("event", "sessions.full").Str("run", string(e.run.ID)).Int("sessions", left).Int("max", e.g.cfg.MaxSessions).Send()
-			w.Header().Set("Retry-After", strconv.Itoa(int(max(time.Second, e.g.cfg.SessionIdle)/time.Second)))
-			refuseHTTP(w, http.StatusServiceUnavailable, "too many sessions")
-			return
-		}
+		e.g.cfg.Log.Warn().Str("event", "sessions.full").Str("run", string(e.run.ID)).Int("sessions", left).Int("max", e.g.cfg.MaxSessions).Send()
+		w.Header().Set("Retry-After", strconv.Itoa(int(max(time.Second, e.g.cfg.SessionIdle)/time.Second)))
+		refuseHTTP(w, http.StatusServiceUnavailable, "too many sessions")
+		return
 	}
 	defer e.sessions.release()
 	e.old.ServeHTTP(w, r)

@@ -179,13 +179,17 @@ func (s *Store) insertCall(ctx context.Context, tx *sql.Tx, begun BegunCall, c N
 	if c.Account != "" {
 		account = []byte(c.Account)
 	}
+	same := []byte{} // a read is never looked for
+	if c.Class != policy.ClassRead {
+		same = s.sameWrite(run.company, c)
+	}
 	id := string(begun.ID)
 	return one(s.exec(ctx, tx, `INSERT INTO call (call_id, company_id, run_id, conversation_id, membership_id, tool, app, class,
 			args, args_hash, account, decision, rule, is_downgraded, why, outcome, code, begun_ms, ended_ms)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)
 		ON CONFLICT (run_id, tool, args_hash) WHERE class <> 'read' AND why = '' AND outcome <> 'failed' DO NOTHING`,
 		id, run.company, run.id, run.conversation, run.membership, c.Tool, c.App, c.Class,
-		s.seal.seal("call.args", id, run.company, c.Args), s.sameWrite(run.company, c),
+		s.seal.seal("call.args", id, run.company, c.Args), same,
 		s.seal.seal("call.account", id, run.company, account), c.Decision.Effect.String(), c.Decision.Rule,
 		bit(c.Decision.Downgraded), c.Why, begun.Outcome, code, now, ended))
 }

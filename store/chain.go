@@ -58,11 +58,12 @@ func (s *Store) chain(ctx context.Context) error {
 	return nil
 }
 
-// chainCompany links one batch of a company's rows after one, and tells how long it was and which was its last. The head is locked first and the rows are read
-// then: the other way round two chainers would link the same rows. The order of the chain is the chainer's, since rows may
-// commit out of the order of their numbers.
+// chainCompany links one batch of a company's rows after one, and tells how long it was and which was its last. The head is
+// locked first and the rows are read then: the other way round two chainers would link the same rows. The order of the chain
+// is the chainer's, since rows may commit out of the order of their numbers. Nothing waits for the disk: links that a power
+// failure takes are made again from the rows.
 func (s *Store) chainCompany(ctx context.Context, company CompanyID, after int64) (n int, last int64, err error) {
-	err = s.quietTx(ctx, func(tx *sql.Tx) error {
+	err = s.sharedTx(ctx, throughKill, func(ctx context.Context, tx *sql.Tx) error {
 		var seq int64
 		var hash []byte
 		err := tx.QueryRowContext(ctx, `INSERT INTO audit_head (company_id, seq, hash) VALUES ($1, 0, $2)

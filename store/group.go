@@ -33,7 +33,7 @@ type group struct {
 }
 
 // laterAtMost is how long what nobody waits for may lie around.
-const laterAtMost = 20 * time.Millisecond
+const laterAtMost = 100 * time.Millisecond
 
 // member is one transaction of a group.
 type member struct {
