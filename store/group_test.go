@@ -19,8 +19,8 @@ import (
 	"pilder/store/storetest"
 )
 
-// together begins calls of as many workers as there are runs, each n, and gives what became of them by worker.
-func (w *town) together(t *testing.T, calls []store.NewCall, n int) (errs [][]error) {
+// atOnce begins calls of as many workers as there are runs, each n, and gives what became of them by worker.
+func (w *town) atOnce(t *testing.T, calls []store.NewCall, n int) (errs [][]error) {
 	t.Helper()
 	errs = make([][]error, len(calls))
 	var all sync.WaitGroup
@@ -45,7 +45,7 @@ func TestCallsThatBeginAtTheSameTimeShareCommits(t *testing.T) {
 		calls = append(calls, run.call(policy.Allow, ""))
 	}
 	before := commits(t, w.url)
-	for _, errs := range w.together(t, calls, 10) {
+	for _, errs := range w.atOnce(t, calls, 10) {
 		if err := errors.Join(errs...); err != nil {
 			t.Fatal(err)
 		}
@@ -82,7 +82,7 @@ func TestACallThatFailsAmongOthersFailsAlone(t *testing.T) {
 				calls = append(calls, alive.call(policy.Allow, ""))
 			}
 		}
-		for i, errs := range w.together(t, calls, 10) {
+		for i, errs := range w.atOnce(t, calls, 10) {
 			for _, err := range errs {
 				if failed := errors.Is(err, store.ErrRunOver); failed != (i%3 == 0) || err != nil && !failed {
 					t.Errorf("worker %d: %v", i, err)
@@ -110,7 +110,7 @@ func TestACommitThatFailsIsToldToAllAndNothingWasDone(t *testing.T) {
 	for range 8 {
 		calls = append(calls, run.call(policy.Allow, ""), read(run.call(policy.Allow, "")))
 	}
-	for i, errs := range w.together(t, calls, 3) {
+	for i, errs := range w.atOnce(t, calls, 3) {
 		for _, err := range errs {
 			if err == nil {
 				t.Errorf("worker %d was told nothing", i)
