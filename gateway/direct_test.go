@@ -229,7 +229,6 @@ func TestAForeignOriginIsRefusedBeforeTheTokenIsLookedAt(t *testing.T) {
 	}
 }
 
-// TestG04_OneCallIsOneExecutionOneRowAndOneCount: envoy to worker, nothing of ours multiplies a call.
 func TestG04_OneCallIsOneExecutionOneRowAndOneCount(t *testing.T) {
 	each(t, func(t *testing.T, w *world) {
 		run, _ := w.run(t)
@@ -260,7 +259,7 @@ func TestG20_NoOpenStreamIsSilent(t *testing.T) {
 	run, _ := w.run(t)
 	addr, _ := w.door(t, run)
 	clients := w.raws(t, run, addr)
-	// stream reads until comments came without anything being said.
+	// comments reads until some came without anything being said.
 	comments := func(name string, resp *http.Response) {
 		t.Helper()
 		lines, n := bufio.NewReader(resp.Body), 0

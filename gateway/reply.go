@@ -41,7 +41,7 @@ type reply struct {
 	telling bool
 }
 
-// start begins the heartbeat. finish, drop or silence ends it.
+// start begins the heartbeat; end, which finish and drop begin with, stops it.
 func (r *reply) start() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -32,8 +32,11 @@ func (s *Store) chain(ctx context.Context) error {
 	if err := s.reads.QueryRowContext(ctx, `SELECT COALESCE(MAX(audit_id), 0) FROM audit`).Scan(&top); err != nil {
 		return fmt.Errorf("chaining the audit: %w", err)
 	}
-	rows, err := s.reads.QueryContext(ctx, `SELECT DISTINCT a.company_id FROM audit a WHERE a.audit_id > $1
-		AND NOT EXISTS (SELECT 1 FROM audit_link l WHERE l.audit_id = a.audit_id)`, from)
+	unlinked := ` AND NOT EXISTS (SELECT 1 FROM audit_link l WHERE l.audit_id = a.audit_id)`
+	if s.pool == nil && from > 0 {
+		unlinked = "" // behind what was linked last nothing is
+	}
+	rows, err := s.reads.QueryContext(ctx, `SELECT DISTINCT a.company_id FROM audit a WHERE a.audit_id > $1`+unlinked, from)
 	var all []CompanyID
 	err = each(rows, err, func(scan func(...any) error) error {
 		var c CompanyID
