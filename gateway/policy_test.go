@@ -46,8 +46,8 @@ func TestACompanysRuleStopsACallWithItsOwnSentence(t *testing.T) {
 		if got := call(t, agent, create, `{"summary":"Fiesta"}`); !got.IsError || got.Text != "No permitido: las fiestas no van en la agenda. No se hizo." {
 			t.Errorf("denied: %+v", got)
 		}
-		same(t, []row{{create, policy.Allow, "", store.OutcomeDone, "ok"}, {create, policy.Hold, "agenda.big", store.OutcomeHeld, ""},
-			{create, policy.Deny, "agenda.never", store.OutcomeRefused, "denied"}}, w.rows(t, run.ID))
+		same(t, []row{{create, policy.Hold, "agenda.big", store.OutcomeHeld, ""}, {create, policy.Deny, "agenda.never", store.OutcomeRefused, "denied"},
+			{create, policy.Allow, "", store.OutcomeDone, "ok"}}, w.rows(t, run.ID))
 		same(t, 1, len(w.app.performed()))
 	})
 }
