@@ -227,12 +227,14 @@ func TestACardNamesWhatAnIDStandsFor(t *testing.T) {
 	} {
 		parts, err := b.Parts(store.Reply{
 			Approval: &store.Approval{Kind: policy.Confirm, State: store.ApprovalPending, Tool: "google_calendar-delete-event",
-				Args: json.RawMessage(`{"eventId":"evt0001"}`), Facts: []store.Fact{{Arg: "eventId", Text: text}}},
+				Args: json.RawMessage(`{"eventId":"evt0001"}`), Facts: []store.Fact{{Arg: "eventId", Text: text}, {Text: "trabajo\u202e@x.com"}}},
 			Draft: store.Draft{Kind: store.DraftCard, Notice: "card.confirm", Lang: "es"},
 		})
 		must(t, err)
-		if !strings.Contains(parts[0].Text, want) {
-			t.Errorf("lacks %q:\n%s", want, parts[0].Text)
+		for _, want := range []string{want, "Cuenta: trabajo⟦U+202E⟧@x.com\n"} {
+			if !strings.Contains(parts[0].Text, want) {
+				t.Errorf("lacks %q:\n%s", want, parts[0].Text)
+			}
 		}
 	}
 }

@@ -46,6 +46,11 @@ func (b *Bot) card(d store.Draft, a store.Approval) []rich {
 	if a.App != "" && a.App != houseApp {
 		head.write("\n" + say("card.app", what))
 	}
+	for _, fact := range a.Facts {
+		if fact.Arg == "" {
+			head.write("\n" + say("card.account", map[string]string{"name": line(visible(fact.Text), 100)}))
+		}
+	}
 	if who := d.Args["for"]; who != "" {
 		head.write("\n" + say("card.deputy", map[string]string{"for": who}))
 	}
@@ -104,7 +109,7 @@ func (b *Bot) card(d store.Draft, a store.Approval) []rich {
 // The words are the app's: one line, literal.
 func (b *Bot) named(lang string, a store.Approval, f field) (name string, known bool) {
 	for _, fact := range a.Facts {
-		if fact.Arg != f.name {
+		if fact.Arg == "" || fact.Arg != f.name {
 			continue
 		}
 		if text := line(visible(fact.Text), 200); text != "" {

@@ -154,16 +154,24 @@ func (g *Gateway) learn(ctx context.Context, a *access, acc store.Account, r Res
 	}
 }
 
-// naming says with which account a call was made, where its person has several of the app. Names are the provider's text.
-func (a *access) naming(acc store.Account, r Result) Result {
+// oneOfSeveral is an account's name where its person has more than one of the app; else empty. Names are the provider's text.
+func (a *access) oneOfSeveral(acc store.Account) string {
 	several := 0
 	for _, b := range a.accounts {
 		if b.App == acc.App {
 			several++
 		}
 	}
-	name := label(acc.Name)
-	if several < 2 || name == "" {
+	if several < 2 {
+		return ""
+	}
+	return label(acc.Name)
+}
+
+// naming says with which account a call was made, where its person has several of the app.
+func (a *access) naming(acc store.Account, r Result) Result {
+	name := a.oneOfSeveral(acc)
+	if name == "" {
 		return r
 	}
 	r.Text = policy.Text{ES: "Cuenta usada: ", EN: "Account used: "}.In(a.lang()) + name + "\n" + r.Text

@@ -139,7 +139,11 @@ func (g *Gateway) propose(ctx context.Context, a *access, tool offer, acc store.
 		g.learn(ctx, a, acc, *problem)
 		return g.refuse(ctx, a, tool.Tool, c.Args, problem.Code, *problem)
 	}
-	begun, no := g.commit(ctx, a, tool, acc, d, c, g.describe(ctx, tool, c)...)
+	facts := g.describe(ctx, tool, c)
+	if name := a.oneOfSeveral(acc); name != "" {
+		facts = append(facts, store.Fact{Text: name})
+	}
+	begun, no := g.commit(ctx, a, tool, acc, d, c, facts...)
 	if no != nil {
 		return *no
 	}
@@ -213,7 +217,8 @@ func (g *Gateway) begin(ctx context.Context, a *access, t Tool, args json.RawMes
 	return begun, nil
 }
 
-// act performs an allowed call and commits what came of it before the agent hears of it.
+// act performs an allowed call and commits what came of it before the agent hears of it; the outcome of a read, which changed
+// nothing, may share a later commit.
 func (g *Gateway) act(ctx context.Context, a *access, t offer, acc store.Account, c Call) Result {
 	began := time.Now()           // the monotonic clock: how long, not when
 	a.ledger.taint(appOf(t.Tool)) // before the agent can have read a word of it

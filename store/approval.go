@@ -53,7 +53,7 @@ type Approval struct {
 
 // Fact is what an id in a call's arguments stands for, as its app says: untrusted data, sealed at rest.
 type Fact struct {
-	Arg  string `json:"arg"`  // the argument's name
+	Arg  string `json:"arg"`  // the argument's name; empty: the account the call goes with
 	Text string `json:"text"` // empty: it could not be read, and whoever decides is told so
 }
 
