@@ -70,13 +70,13 @@ func newCounters(b Bounds, now func() time.Time) *counters {
 // enter lets a call in, unless one of its bounds is reached; then a read waits for a while. The caller runs leave when it is
 // over; without one, retry is how long to wait before another try.
 func (c *counters) enter(ctx context.Context, p policy.Principal, app string, class policy.Class) (leave func(), retry time.Duration) {
+	leave, retry, left := c.try(p, app)
+	if leave != nil || class != policy.ClassRead {
+		return leave, retry
+	}
 	patience := time.NewTimer(c.bounds.Patience)
 	defer patience.Stop()
-	for {
-		leave, retry, left := c.try(p, app)
-		if leave != nil || class != policy.ClassRead {
-			return leave, retry
-		}
+	for leave == nil {
 		again := time.NewTimer(retry)
 		select {
 		case <-left:
@@ -89,7 +89,9 @@ func (c *counters) enter(ctx context.Context, p policy.Principal, app string, cl
 			return nil, retry
 		}
 		again.Stop()
+		leave, retry, left = c.try(p, app)
 	}
+	return leave, 0
 }
 
 // try takes a place in each counter, or in none.

@@ -23,56 +23,54 @@ type sharedRead struct {
 
 func newSharedReads() *sharedReads { return &sharedReads{under: map[string]*sharedRead{}} }
 
-// do performs a read, or waits for the identical one under way. Whoever came first may leave: the read goes on as long as
-// anybody waits, and whoever leaves last ends it and waits for its end. gone is what one who left is answered.
+// do performs a read, or waits for the identical one under way. The read goes on as long as anybody waits for it, also when
+// whoever came first does so no more: that one stays until its end, since it performs it. gone is what another one that
+// leaves is answered.
 func (s *sharedReads) do(ctx context.Context, key string, perform func(context.Context) Result, gone func() Result) Result {
 	s.mu.Lock()
 	read, joined := s.under[key]
-	if !joined {
-		own, cancel := context.WithCancel(context.WithoutCancel(ctx))
-		read = &sharedRead{cancel: cancel, done: make(chan struct{})}
-		s.under[key] = read
-		go func() {
-			defer cancel()
-			read.result = perform(own)
-			s.end(key, read)
-		}()
+	if joined {
+		read.waiting++
+		s.mu.Unlock()
+		select {
+		case <-read.done:
+			return read.result
+		case <-ctx.Done():
+			s.leave(key, read)
+			return gone()
+		}
 	}
-	read.waiting++
+	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	read = &sharedRead{cancel: cancel, waiting: 1, done: make(chan struct{})}
+	s.under[key] = read
 	s.mu.Unlock()
-	select {
-	case <-read.done:
-		return read.result
-	case <-ctx.Done():
-	}
-	if s.leaveLast(key, read) {
-		read.cancel()
-		<-read.done
-		return read.result
-	}
-	return gone()
-}
-
-func (s *sharedReads) end(key string, read *sharedRead) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.under[key] == read {
-		delete(s.under, key)
-	}
+	defer context.AfterFunc(ctx, func() { s.leave(key, read) })()
+	read.result = perform(own)
+	s.forget(key, read)
 	close(read.done)
+	return read.result
 }
 
-// leaveLast tells whether nobody waits for the read any more; then nobody joins it either.
-func (s *sharedReads) leaveLast(key string, read *sharedRead) bool {
+// leave ends a read that nobody waits for any more; then nobody joins it either.
+func (s *sharedReads) leave(key string, read *sharedRead) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if read.waiting--; read.waiting > 0 {
-		return false
+		return
 	}
 	if s.under[key] == read {
 		delete(s.under, key)
 	}
-	return true
+	read.cancel()
+}
+
+func (s *sharedReads) forget(key string, read *sharedRead) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.under[key] == read {
+		delete(s.under, key)
+	}
 }
 
 // readKey names a read by what it asks for, spaces aside.

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -25,6 +23,7 @@ import (
 	_ "modernc.org/sqlite"
 
 	"pilder/gateway"
+	"pilder/gateway/upstream"
 	"pilder/policy"
 	"pilder/store"
 )
@@ -186,13 +185,19 @@ func playPilder(p benchPart, l net.Listener) (err error) {
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	log := newLog(Config{LogLevel: "info"}, io.Discard)
+	ups, err := benchUpstreams(p.Upstream, s)
+	if err != nil {
+		return err
+	}
+	unbounded := gateway.Bound{AtOnce: 1 << 20, PerMinute: 1 << 40}
 	g, err := gateway.New(gateway.Config{
 		TokenKeys: []gateway.TokenKey{{ID: "bench", Secret: store.RandomSecret("")}},
 		Card:      func(store.Approval, store.Approver) store.Draft { return store.Draft{} },
 		Outcome:   func(store.Approval, store.Outcome, string) []store.Draft { return nil },
 		Lost:      func(store.CallView, store.Run) []store.Draft { return nil },
-		Log:       log, MaxSessions: 256,
-	}, s, benchConnector(p.Upstream+"/old/sse"))
+		Log:       log, MaxSessions: 256, Bounds: gateway.Bounds{Person: unbounded, Company: unbounded, App: unbounded},
+		Open: func(policy.CompanyID) []gateway.App { return []gateway.App{{Slug: "bench"}, {Slug: "benchw"}} }, Changes: ups.Changes,
+	}, s, ups)
 	if err != nil {
 		return err
 	}
@@ -200,6 +205,7 @@ func playPilder(p benchPart, l net.Listener) (err error) {
 	defer running.Wait()
 	defer cancel()
 	running.Go(func() { _ = s.Run(ctx) })
+	running.Go(func() { _ = ups.Run(ctx) })
 	return withBenchRun(ctx, s, func(run store.Run) error {
 		run.Grant.Limits = policy.Limits{Calls: 1 << 40, Writes: 1 << 40, Asked: 1 << 40}
 		token, err := g.MintToken(run)
@@ -222,11 +228,8 @@ func withBenchRun(ctx context.Context, s *store.Store, serve func(store.Run) err
 	if err != nil {
 		return err
 	}
-	m, err := s.AddMember(ctx, company.ID, store.Person{Telegram: 1, Name: "Ana", Lang: "es"}, policy.RoleMember)
+	_, err = s.AddMember(ctx, company.ID, store.Person{Telegram: 1, Name: "Ana", Lang: "es"}, policy.RoleMember)
 	if err != nil {
-		return err
-	}
-	if _, err := s.SeedAccount(ctx, m, benchApp, "apn_bench", "ana@empresa.com"); err != nil {
 		return err
 	}
 	poller, err := s.AcquirePoller(ctx, demoBot, time.Hour)
@@ -255,131 +258,14 @@ func withBenchRun(ctx context.Context, s *store.Store, serve func(store.Run) err
 }
 
 const (
-	benchApp   = "bench"
 	benchRead  = "bench-echo"
-	benchWrite = "bench-write" // the same, called a write
+	benchWrite = "benchw-echo" // the same, called a write
 )
 
-// benchConnector is what stands behind pilder: here one is put into the place of the other.
-func benchConnector(upstream string) gateway.Connector {
-	return &rawUpstream{url: upstream, client: &http.Client{Transport: benchTransport()}}
-}
-
-// rawUpstream performs each call with one request in one MCP session, and begins another one when it is gone.
-type rawUpstream struct {
-	url    string
-	client *http.Client
-	ids    atomic.Int64
-
-	mu      sync.Mutex
-	session string
-}
-
-func (u *rawUpstream) Tools(context.Context, gateway.Caller) ([]gateway.Tool, error) {
-	tool := func(name string, class policy.Class, scope policy.Scope) gateway.Tool {
-		return gateway.Tool{
-			Name: name, Title: "Echo", Description: "Says it again", App: benchApp, Connector: "bench", Class: class, Scope: scope,
-			InputSchema:  json.RawMessage(`{"type":"object","properties":{"message":{"type":"string","maxLength":1000}},"required":["message"],"additionalProperties":false}`),
-			OutputSchema: json.RawMessage(`{"type":"object"}`), Annotations: gateway.Annotations{ReadOnly: class == policy.ClassRead},
-		}
+// benchUpstreams is the echo as an operator would configure it, once as a read and once as a write.
+func benchUpstreams(address string, s *store.Store) (*upstream.Connector, error) {
+	spec := func(slug string, class policy.Class) upstream.Spec {
+		return upstream.Spec{Slug: slug, Name: policy.Text{ES: "Eco"}, URL: address + "/old/sse", Tools: map[string]policy.Class{"echo": class}}
 	}
-	return []gateway.Tool{tool(benchRead, policy.ClassRead, policy.ScopeAppsRead), tool(benchWrite, policy.ClassWrite, policy.ScopeAppsWrite)}, nil
-}
-
-func (u *rawUpstream) Check(context.Context, gateway.Call) *gateway.Result { return nil }
-
-func (u *rawUpstream) Call(ctx context.Context, c gateway.Call) (gateway.Result, error) {
-	u.mu.Lock()
-	session, err := u.session, error(nil)
-	if session == "" {
-		if session, err = u.begin(ctx); err == nil {
-			u.session = session
-		}
-	}
-	u.mu.Unlock()
-	if err != nil {
-		return gateway.Result{}, err
-	}
-	id, meta := u.ids.Add(1), ""
-	if c.Progress != nil {
-		meta = fmt.Sprintf(`,"_meta":{"progressToken":%d}`, id)
-	}
-	body := fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"echo","arguments":%s%s}}`, id, c.Args, meta)
-	resp, err := u.post(ctx, session, body)
-	if err != nil {
-		return gateway.Result{}, err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode == http.StatusNotFound {
-		io.Copy(io.Discard, resp.Body)
-		u.mu.Lock()
-		if u.session == session {
-			u.session = ""
-		}
-		u.mu.Unlock()
-		return u.Call(ctx, c)
-	}
-	return readRaw(resp.Body, c.Progress)
-}
-
-func (u *rawUpstream) begin(ctx context.Context) (string, error) {
-	resp, err := u.post(ctx, "", `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"bench","version":"1"}}}`)
-	if err != nil {
-		return "", err
-	}
-	session := resp.Header.Get("Mcp-Session-Id")
-	io.Copy(io.Discard, resp.Body)
-	resp.Body.Close()
-	resp, err = u.post(ctx, session, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
-	if err == nil {
-		resp.Body.Close()
-	}
-	return session, err
-}
-
-func (u *rawUpstream) post(ctx context.Context, session, body string) (*http.Response, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, u.url, strings.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	r.Header = http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}, "Mcp-Protocol-Version": {"2025-06-18"}}
-	if session != "" {
-		r.Header.Set("Mcp-Session-Id", session)
-	}
-	return u.client.Do(r)
-}
-
-// readRaw reads an answer, in either form.
-func readRaw(body io.Reader, progress func(gateway.Progress)) (gateway.Result, error) {
-	lines := bufio.NewReader(body)
-	for {
-		line, err := lines.ReadBytes('\n')
-		line, _ = bytes.CutPrefix(line, []byte("data: "))
-		if bytes.HasPrefix(line, []byte("{")) {
-			var m struct {
-				Method string
-				Params struct {
-					Progress, Total float64
-					Message         string
-				}
-				Result struct {
-					Content           []struct{ Text string }
-					StructuredContent json.RawMessage `json:"structuredContent"`
-				}
-			}
-			if err := json.Unmarshal(line, &m); err != nil {
-				return gateway.Result{}, err
-			}
-			if m.Method == "" && len(m.Result.Content) > 0 {
-				io.Copy(io.Discard, lines)
-				return gateway.Result{Outcome: store.OutcomeDone, Code: "ok", Text: m.Result.Content[0].Text, Structured: m.Result.StructuredContent}, nil
-			}
-			if progress != nil && m.Method == "notifications/progress" {
-				progress(gateway.Progress{Done: m.Params.Progress, Total: m.Params.Total, Message: m.Params.Message})
-			}
-		}
-		if err != nil {
-			return gateway.Result{}, fmt.Errorf("reading the upstream's answer: %w", err)
-		}
-	}
+	return upstream.New(upstream.Config{Upstreams: []upstream.Spec{spec("bench", policy.ClassRead), spec("benchw", policy.ClassWrite)}}, s)
 }
