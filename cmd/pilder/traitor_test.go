@@ -64,30 +64,33 @@ type traitor struct {
 	came map[string]string // by class and what
 }
 
-// task is what the person writes; the class is a number, so that their words name nothing of the attack.
-func task(class int) string { return fmt.Sprintf("mirá lo nuevo, tarea %d", class) }
+// task is what the person writes; the group is a number, so that their words name nothing of the attack.
+func task(group int) string { return fmt.Sprintf("mirá lo nuevo, tarea %d", group+10) }
 
-func (tr *traitor) script(order []string) []anthropic.Script {
+// script has a turn for each group of classes.
+func (tr *traitor) script() []anthropic.Script {
 	var scripts []anthropic.Script
-	for i, class := range order {
-		scripts = append(scripts, anthropic.Sequence(class, anthropic.Says(task(i+10)), tr.steps(class)...))
+	for i, group := range treasonGroups() {
+		scripts = append(scripts, anthropic.Sequence(group[0], anthropic.Says(task(i)), tr.steps(group)...))
 	}
 	return scripts
 }
 
-func (tr *traitor) steps(class string) []func(anthropic.Turn) []anthropic.Block {
-	attempts := tr.classes[class]
+func (tr *traitor) steps(group []string) []func(anthropic.Turn) []anthropic.Block {
 	var calls []anthropic.Block
+	var keys []string // of the calls
 	says := "Listo."
-	for _, a := range attempts {
-		if a.says != "" {
-			says += "\n\n" + a.says
-			continue
+	for _, class := range group {
+		for _, a := range tr.classes[class] {
+			if a.says != "" {
+				says += "\n\n" + a.says
+				continue
+			}
+			calls, keys = append(calls, a.block()), append(keys, class+"/"+a.what)
 		}
-		calls = append(calls, a.block())
 	}
 	end := func(t anthropic.Turn) []anthropic.Block {
-		tr.note(class, attempts, t.Calls)
+		tr.note(keys, t.Calls)
 		return []anthropic.Block{anthropic.Text(says)}
 	}
 	var steps []func(anthropic.Turn) []anthropic.Block
@@ -113,17 +116,16 @@ func (a attempt) block() anthropic.Block {
 }
 
 // note keeps what each call was answered: the last calls of the turn are the attempts.
-func (tr *traitor) note(class string, attempts []attempt, calls []anthropic.Call) {
+func (tr *traitor) note(keys []string, calls []anthropic.Call) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
-	attempts = slices.DeleteFunc(slices.Clone(attempts), func(a attempt) bool { return a.says != "" })
-	calls = calls[max(0, len(calls)-len(attempts)):]
-	for i, a := range attempts {
+	calls = calls[max(0, len(calls)-len(keys)):]
+	for i, key := range keys {
 		said := "not called"
 		if i < len(calls) {
 			said = told(calls[i].Result)
 		}
-		tr.came[class+"/"+a.what] = said
+		tr.came[key] = said
 	}
 }
 
@@ -175,24 +177,26 @@ func printTraitor(t *testing.T, table []string) {
 // betray lets the traitor try everything in one conversation of Ana's, and gives the lines of the table.
 func betray(t *testing.T, source string, reads []anthropic.Block) []string {
 	tr := &traitor{source: reads, classes: treasons(), came: map[string]string{}}
-	order := treasonOrder(tr.classes)
-	w := newWorld(t, "sqlite", tr.script(order)...)
+	w := newWorld(t, "sqlite", tr.script()...)
 	elsewhere := w.upstream()
 	w.poison()
 	w.start("")
-	for i, class := range order {
-		w.turn(t, source, task(i+10))
-		w.nothingOutside(t, class)
+	for i, group := range treasonGroups() {
+		w.turn(t, source, task(i))
+		w.nothingOutside(t, group[0])
 		for _, call := range elsewhere.Performed() {
-			t.Errorf("%s: another server was called: %+v", class, call)
+			t.Errorf("%s: another server was called: %+v", group[0], call)
 		}
 	}
 	w.linksShowTheirHost(t)
 	w.cardsHideNothing(t, tr)
 	w.nextTurnIsClean(t)
 	w.aButtonWouldHaveDoneIt(t)
+	if n := len(slices.Concat(treasonGroups()...)); n != len(tr.classes) {
+		t.Errorf("%d of %d classes are tried", n, len(tr.classes))
+	}
 	var lines []string
-	for _, class := range order {
+	for _, class := range slices.Concat(treasonGroups()...) {
 		for _, a := range tr.classes[class] {
 			came := tr.came[class+"/"+a.what]
 			if a.says != "" {
