@@ -162,6 +162,16 @@ func (l *ledger) take(limits policy.Limits, class policy.Class, effect policy.Ef
 	return true
 }
 
+// giveBack uncounts a call that needed nobody and was not begun.
+func (l *ledger) giveBack(class policy.Class) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.calls--
+	if class != policy.ClassRead {
+		l.writes--
+	}
+}
+
 // before gives what the run's calls are judged before, as it is now.
 func (l *ledger) before(ctx context.Context, s *store.Store, run store.Run) (store.Background, error) {
 	l.mu.Lock()

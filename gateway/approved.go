@@ -132,6 +132,11 @@ func (g *Gateway) performApproved(ctx context.Context, a store.Approval, halt *h
 	}
 	// The account is the one of that time, not of today: what was shown is what is done.
 	r = g.perform(ctx, tool, Call{ID: a.Call, Caller: now.caller, Tool: a.Tool, Args: a.Args, Account: a.Account}, halt)
+	for _, acc := range today.Accounts {
+		if a.Account != "" && acc.Provider == a.Account && (r.Code == "reconnect" || r.Code == "not_connected") {
+			g.tellBroken(ctx, acc, a.Requester, "refused")
+		}
+	}
 	if back := g.undo(now, r); a.Rule != store.RuleUndo && len(back) > 0 {
 		undo = &back[0]
 	}

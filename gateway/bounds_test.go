@@ -22,6 +22,8 @@ func (w *world) held(tool string) (entered chan struct{}, release func()) {
 		select {
 		case <-gate:
 			return done(string(c.Args)), nil
+		case <-c.Cancelled: // as a connector of another server looks at it
+			return gateway.Result{}, context.Canceled
 		case <-ctx.Done():
 			return gateway.Result{}, ctx.Err()
 		}
@@ -134,6 +136,52 @@ func TestTooManyCallsAtOnceWaitOrAreToldSo(t *testing.T) {
 		{create, policy.Deny, "", store.OutcomeRefused, "busy"}, {create, policy.Allow, "", store.OutcomeDone, "ok"}, {create, policy.Allow, "", store.OutcomeDone, "ok"},
 		{list, policy.Allow, "", store.OutcomeDone, "ok"},
 	}, w.rows(t, run.ID))
+}
+
+func TestAReadWaitsNoLongerThanItsPatience(t *testing.T) {
+	w := onSQLite(t)
+	w.cfg.Bounds = gateway.Bounds{Person: gateway.Bound{AtOnce: 1}, Patience: time.Millisecond}
+	w.build(t)
+	entered, release := w.held(create)
+	run, _ := w.run(t)
+	addr, _ := w.door(t, run)
+	agent := w.agent(t, run, addr, "", nil)
+	first := started(t, agent, create, `{"summary":"a"}`)
+	next(t, entered)
+	if got := call(t, agent, list, `{"q":"a"}`); got.Structured["code"] != "busy" {
+		t.Errorf("%+v", got)
+	}
+	release()
+	next(t, first)
+	if got := call(t, agent, list, `{"q":"a"}`); got.IsError {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestWhatWasBusyCountsAgainstNoLimit(t *testing.T) {
+	w := onSQLite(t)
+	w.setPolicy(t, 0, "limits: {calls: 2}")
+	w.cfg.Bounds = gateway.Bounds{Person: gateway.Bound{AtOnce: 1}}
+	w.build(t)
+	entered, release := w.held(create)
+	run, _ := w.run(t)
+	addr, _ := w.door(t, run)
+	agent := w.agent(t, run, addr, "", nil)
+	first := started(t, agent, create, `{"summary":"a"}`)
+	next(t, entered)
+	for range 3 {
+		if got := call(t, agent, create, `{"summary":"b"}`); got.Structured["code"] != "busy" {
+			t.Errorf("%+v", got)
+		}
+	}
+	release()
+	next(t, first)
+	if got := call(t, agent, create, `{"summary":"b"}`); got.IsError {
+		t.Errorf("%+v", got)
+	}
+	if got := call(t, agent, create, `{"summary":"c"}`); got.Structured["code"] != "limit" {
+		t.Errorf("%+v", got)
+	}
 }
 
 func TestAPersonsRateIsTheirOwn(t *testing.T) {

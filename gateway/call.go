@@ -118,6 +118,7 @@ func (g *Gateway) decide(ctx context.Context, a *access, tool offer, args json.R
 func (g *Gateway) allowed(ctx context.Context, a *access, tool offer, acc store.Account, d policy.Decision, c Call) Result {
 	leave, retry := g.counters.enter(ctx, a.run.Principal, appOf(tool.Tool), tool.Class)
 	if leave == nil {
+		a.ledger.giveBack(tool.Class) // it is to be tried again
 		return g.refuse(ctx, a, tool.Tool, c.Args, whyBusy, busy(retry, a.lang()))
 	}
 	defer leave()
@@ -245,9 +246,12 @@ func (g *Gateway) end(ctx context.Context, a *access, class policy.Class, id sto
 
 // once performs a call; a read joins the identical one of its run that is under way.
 func (g *Gateway) once(ctx context.Context, a *access, t offer, c Call) Result {
-	perform := func(ctx context.Context) Result { return g.perform(ctx, t, c, a.halt) }
 	if t.Class != policy.ClassRead {
-		return perform(ctx)
+		return g.perform(ctx, t, c, a.halt)
+	}
+	perform := func(ctx context.Context) Result {
+		c.Cancelled = ctx.Done() // not before the last who waits has gone
+		return g.perform(ctx, t, c, a.halt)
 	}
 	gone := func() Result { return lost(t.Class, a.lang()) }
 	return a.ledger.reads.do(ctx, readKey(t.Name, c.Account, c.Args), perform, gone)

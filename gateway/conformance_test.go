@@ -84,8 +84,10 @@ func TestConformance(t *testing.T) {
 			cmd.Env = []string{"HOME=" + out, "PATH=" + os.Getenv("PATH")}
 			said, err := cmd.CombinedOutput() // its exit code counts what does not apply as well
 			results := conformanceResults(t, out)
-			if len(results) < 20 {
-				t.Fatalf("%d scenarios only: %v\n%s", len(results), err, said)
+			for _, scenario := range officialScenarios(t, node, suite, revision) {
+				if _, ran := results[scenario]; !ran {
+					t.Errorf("%s was not run: %v\n%s", scenario, err, said)
+				}
 			}
 			for _, scenario := range slices.Sorted(maps.Keys(results)) {
 				if why := inapplicable(scenario); why != "" {
@@ -100,6 +102,21 @@ func TestConformance(t *testing.T) {
 			}
 		})
 	}
+}
+
+// officialScenarios are what the suite says a server of a revision is put to.
+func officialScenarios(t *testing.T, node, suite, revision string) []string {
+	t.Helper()
+	said := need(exec.CommandContext(t.Context(), node, suite, "list", "--server", "--requirements", revision).Output())(t)
+	required, _, _ := strings.Cut(string(said), "Client scenarios")
+	var all []string
+	for _, line := range regexp.MustCompile(`(?m)^  - (\S+)$`).FindAllStringSubmatch(required, -1) {
+		all = append(all, line[1])
+	}
+	if len(all) < 20 {
+		t.Fatalf("the suite lists %d scenarios only:\n%s", len(all), said)
+	}
+	return all
 }
 
 // conforming gives the world the tools that the suite calls, beside its own.
@@ -187,6 +204,9 @@ func conformanceResults(t *testing.T, folder string) map[string][]string {
 			if c.Status == "FAILURE" && !untestable(c.ID) {
 				wrong = append(wrong, c.ID+": "+c.ErrorMessage)
 			}
+		}
+		if len(checks) == 0 {
+			wrong = append(wrong, "nothing was checked")
 		}
 		results[name[1]] = wrong
 	}

@@ -8,7 +8,7 @@ import (
 	"pilder/store"
 )
 
-// Connector is a source of tools: native, pipedream, later storefront and upstream.
+// Connector is a source of tools: native, pipedream, upstream, later storefront.
 //
 // Tools gives what this caller's connected apps offer, schemas included; it makes no upstream request once its
 // definitions are warm. Call performs one call whose decision is already made and whose row is already committed; it
@@ -34,7 +34,7 @@ type Caller struct {
 // HouseApp stands in Tool.App for the house's own tools. Policy knows them by having no app.
 const HouseApp = "pilder"
 
-// Tool is one tool as a caller sees it. Every field but Uses, AlwaysLoad and Elsewhere must be set; CheckTool says what is missing,
+// Tool is one tool as a caller sees it. Every field but Uses, AlwaysLoad, Open and Elsewhere must be set; CheckTool says what is missing,
 // and a tool that lacks anything is not listed.
 type Tool struct {
 	Name         string // ^[A-Za-z0-9_-]{1,64}$
@@ -42,13 +42,14 @@ type Tool struct {
 	Description  string // "our hint | the registry's text untouched"
 	App          string // slug; HouseApp for house tools
 	Uses         string // slug of the app whose account a house tool acts with; empty: App's own
-	Connector    string // "native", "pipedream"
+	Connector    string // "native", "pipedream", "upstream"
 	Class        policy.Class
 	Scope        policy.Scope
 	InputSchema  json.RawMessage // JSON Schema 2020-12, type object
 	OutputSchema json.RawMessage
 	Annotations  Annotations
 	AlwaysLoad   bool // _meta["anthropic/alwaysLoad"]: schema known from the start, not found through tool search
+	Open         bool // arguments may have names that the schema does not list
 	Elsewhere    bool // a server of somebody else performs it: its arguments leave the house even when it only reads
 }
 

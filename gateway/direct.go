@@ -59,7 +59,7 @@ func (d *door) serveCall(w http.ResponseWriter, r *http.Request, e envelope, ses
 	case e.id == nil:
 		bad = &refusal{status: http.StatusBadRequest, code: codeRequest, message: "a call needs an id"}
 	case err != nil:
-		bad = &refusal{status: http.StatusBadRequest, code: codeParams, message: "invalid params: " + cut(err.Error(), maxProgress)}
+		bad = &refusal{status: http.StatusBadRequest, code: codeParams, message: "invalid params"}
 	}
 	if bad != nil {
 		bad.write(w, e.id)

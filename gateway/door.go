@@ -93,6 +93,9 @@ func (g *Gateway) ServeRun(ctx context.Context, run store.Run, l net.Listener) e
 	return fmt.Errorf("serving door of run %s: %w", run.ID, err)
 }
 
+// lastWords is how long an answer may take to be read once its call has no more time: a program that does not read holds nobody.
+const lastWords = 2 * time.Second
+
 // close takes the door down from the inside out: first the calls, since they are what must be recorded, then the MCP
 // sessions that carried them, then the connections. Shutdown would wait seconds for connections that were never used.
 func (d *door) close(srv *http.Server, drop context.CancelFunc) {
@@ -101,7 +104,9 @@ func (d *door) close(srv *http.Server, drop context.CancelFunc) {
 	grace := time.AfterFunc(d.g.cfg.Grace, d.halt.now)
 	drop() // ends the streams, and with d.flights the reads
 	d.flights.close()
+	cut := time.AfterFunc(d.g.cfg.Grace+lastWords, func() { _ = srv.Close() })
 	d.calls.Wait()
+	cut.Stop()
 	grace.Stop()
 	for s := range d.server.Sessions() {
 		_ = s.Close() // its stream is gone already

@@ -7,8 +7,10 @@ import (
 	"encoding/json"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -376,4 +378,37 @@ func TestEveryToolThatLacksSomethingIsNamed(t *testing.T) {
 			t.Errorf("%s: in the catalogue", name)
 		}
 	}
+}
+
+// TestACallerThatDoesNotReadHoldsNoDoorOpen: what an agent leaves running may ask and never look at an answer.
+func TestACallerThatDoesNotReadHoldsNoDoorOpen(t *testing.T) {
+	w := onSQLite(t)
+	w.cfg.Grace = time.Millisecond
+	w.build(t)
+	w.app.on(list, func(context.Context, gateway.Call) (gateway.Result, error) {
+		return done(strings.Repeat("x", 20_000)), nil
+	})
+	run, _ := w.run(t)
+	addr, shut := w.door(t, run)
+	conn := need(net.Dial("tcp", addr))(t)
+	defer conn.Close()
+	body := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"` + list + `","arguments":{}}}`
+	request := "POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:7000\r\nAuthorization: Bearer " + need(w.g.MintToken(run))(t).Reveal() +
+		"\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n" + body
+	go func() { // ends with the connection
+		for {
+			if _, err := io.WriteString(conn, request); err != nil {
+				return
+			}
+		}
+	}()
+	for seen := -1; ; { // until nothing moves any more: the answer of the last call cannot be written
+		n := len(w.app.performed())
+		if n == seen && n > 0 {
+			break
+		}
+		seen = n
+		time.Sleep(500 * time.Millisecond) // too early only makes this test easier
+	}
+	shut()
 }

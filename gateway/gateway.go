@@ -243,5 +243,5 @@ func appOf(t Tool) string {
 // action is a call as policy sees it.
 func (g *Gateway) action(t Tool, args []byte, b store.Background) policy.Action {
 	return policy.Action{Tool: t.Name, App: appOf(t), Class: t.Class, Scope: t.Scope, Args: args, At: g.cfg.Now(),
-		Hints: policy.Hints(t.Annotations), Taint: append(slices.Clone(g.cfg.Taint), b.Taint...), Said: strings.Join(b.Said, "\n"), Elsewhere: t.Elsewhere}
+		Hints: policy.Hints(t.Annotations), Taint: append(slices.Clone(g.cfg.Taint), b.Taint...), Said: strings.Join(b.Said, "\n"), Elsewhere: t.Elsewhere, Open: t.Open}
 }

@@ -9,7 +9,8 @@ import (
 	"pilder/store"
 )
 
-// Bounds of looking after accounts: each is looked at once in healthEvery, and no more than healthBatch of them in a minute.
+// Bounds of looking after accounts: each is looked at once in healthEvery, and no more than healthBatch of them in a minute: with
+// more than 300 accounts for a process it takes longer.
 const (
 	healthTick  = time.Minute
 	healthEvery = 15 * time.Minute

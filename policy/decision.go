@@ -88,6 +88,8 @@ type Action struct {
 	Said  string   // the person's own words in this turn
 	// Elsewhere tells that a server of somebody else performs it: its arguments leave the house even when it only reads.
 	Elsewhere bool
+	// Open tells that its arguments may have names that no schema lists.
+	Open bool
 }
 
 // Hints are what a tool says of itself, as MCP's annotations do.

@@ -311,6 +311,7 @@ func TestInATaintedTurnWordsOfOthersAreShownToNobodyUnseen(t *testing.T) {
 		elsewhere.Elsewhere, elsewhere.Taint = true, []string{from}
 		return elsewhere
 	}
+	open := func(a policy.Action) policy.Action { a.Open = true; return a }
 	const page = "1f0a2b3c-4d5e-6f70-8192-a3b4c5d6e7f8"
 	for _, tt := range []struct {
 		claim string
@@ -318,7 +319,11 @@ func TestInATaintedTurnWordsOfOthersAreShownToNobodyUnseen(t *testing.T) {
 		rule string
 	}{
 		{"a note with words of somebody else", act("notion-create-page", "notion", policy.ClassWrite, `{"title":"la clave es 1234"}`), "taint.shared"},
-		{"a note with the person's words", act("notion-create-page", "notion", policy.ClassWrite, `{"parent":"`+page+`","title":" Comprar  LECHE"}`), ""},
+		{"a note with the person's words", act("notion-create-page", "notion", policy.ClassWrite, `{"parent":"`+page+`","title":"Comprar leche"}`), ""},
+		{"the person's words in other capitals", act("notion-create-page", "notion", policy.ClassWrite, `{"title":"cOmPrAr lEcHe"}`), "taint.shared"},
+		{"spaces that carry something", act("notion-create-page", "notion", policy.ClassWrite, `{"title":" \t  \t"}`), "taint.shared"},
+		{"a number that carries something", act("notion-create-page", "notion", policy.ClassWrite, `{"size":48213377}`), "taint.shared"},
+		{"a count", act("notion-create-page", "notion", policy.ClassWrite, `{"size":12}`), ""},
 		{"a note whose table has words of somebody else", act("notion-create-page", "notion", policy.ClassWrite, `{"more_fields":{"la clave es 1234":1}}`), "taint.shared"},
 		{"a meeting in one's own calendar", act("google_calendar-create-event", "google_calendar", policy.ClassWrite, `{"summary":"la clave","sendUpdates":"none"}`), ""},
 		{"the same by its name", act("google_calendar-create-event", "google_calendar", policy.ClassWrite, `{"calendarId":"primary","summary":"la clave","sendUpdates":"none"}`), ""},
@@ -329,6 +334,8 @@ func TestInATaintedTurnWordsOfOthersAreShownToNobodyUnseen(t *testing.T) {
 		{"a search in one's own notes", act("notion-search", "notion", policy.ClassRead, `{"title":"la clave es 1234"}`), ""},
 		{"a search at somebody else's server", at(act("issues-search", "notion", policy.ClassRead, `{"q":"la clave es 1234"}`), "gmail"), "taint.elsewhere"},
 		{"the person's words at somebody else's server", at(act("issues-search", "notion", policy.ClassRead, `{"q":"leche"}`), "gmail"), ""},
+		{"an id of somebody's choice, elsewhere", at(act("issues-get", "notion", policy.ClassRead, `{"id":"`+page+`"}`), "gmail"), "taint.elsewhere"},
+		{"a name of an argument that no schema lists", open(at(act("issues-get", "notion", policy.ClassRead, `{"la clave es 1234":1}`), "gmail")), "taint.elsewhere"},
 		{"what that server said, back to it", at(act("issues-get", "notion", policy.ClassRead, `{"id":"PIL-7"}`), "notion"), ""},
 		{"what cannot be read, elsewhere", at(act("issues-get", "notion", policy.ClassRead, `[`), "gmail"), "taint.elsewhere"},
 	} {

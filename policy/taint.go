@@ -1,10 +1,13 @@
 package policy
 
 import (
+	"bytes"
 	"encoding/json"
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // leads are texts that take whoever reads them somewhere, or reach somebody: links with or without a scheme, and addresses.
@@ -54,36 +57,67 @@ func othersSee(a Action) bool {
 	return true
 }
 
-// identifier is how apps name their things: no words fit into it.
+// identifier is how apps name their things: no words fit into it. Elsewhere sixteen bytes of somebody else's choice are words.
 var identifier = regexp.MustCompile(`^[0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}$`)
 
-// unsaid tells whether the arguments have a text that is not among the person's own words. Arguments that cannot be read have.
+// unsaid tells whether the arguments have a text that is not among the person's own words, exactly: spaces and capitals can
+// carry a secret too. Arguments that cannot be read have.
 func unsaid(a Action) bool {
 	var args any
-	if err := json.Unmarshal(a.Args, &args); err != nil && len(a.Args) > 0 {
+	dec := json.NewDecoder(bytes.NewReader(a.Args))
+	dec.UseNumber()
+	if err := dec.Decode(&args); err != nil && len(a.Args) > 0 {
 		return true
 	}
-	said := words(a.Said)
-	for _, text := range valuesIn(args) {
-		if text = words(text); text != "" && !identifier.MatchString(text) && !strings.Contains(said, text) {
+	for _, text := range valuesIn(args, a.Open) {
+		if text != "" && !isSaid(text, a.Said) && (a.Elsewhere || !identifier.MatchString(text)) {
 			return true
 		}
 	}
 	return false
 }
 
-// words is a text without what does not tell it from another: case and spaces.
-func words(text string) string { return strings.ToLower(strings.Join(strings.Fields(text), " ")) }
-
-// valuesIn collects every text but the names of the arguments themselves, which a schema has checked.
-func valuesIn(args any) []string {
-	members, ok := args.(map[string]any)
-	if !ok {
-		return textsIn(args)
+// isSaid tells whether the person wrote a text; its first letter may have become a capital, or have ceased to be one.
+func isSaid(text, said string) bool {
+	if strings.Contains(said, text) {
+		return true
 	}
+	first, size := utf8.DecodeRuneInString(text)
+	other := unicode.ToUpper(first)
+	if other == first {
+		other = unicode.ToLower(first)
+	}
+	return strings.Contains(said, string(other)+text[size:])
+}
+
+// smallNumber is one that carries little: a page, a count, a day.
+var smallNumber = regexp.MustCompile(`^-?\d{1,3}$`)
+
+// valuesIn collects every text and every number that is not small, and the names of members, but for those of the arguments
+// themselves where a schema names them all.
+func valuesIn(args any, open bool) []string {
 	var found []string
-	for _, name := range sorted(members) {
-		found = append(found, textsIn(members[name])...)
+	if members, ok := args.(map[string]any); ok && !open {
+		for _, name := range sorted(members) {
+			found = append(found, valuesIn(members[name], true)...)
+		}
+		return found
+	}
+	switch v := args.(type) {
+	case map[string]any:
+		for _, name := range sorted(v) {
+			found = append(append(found, name), valuesIn(v[name], true)...)
+		}
+	case []any:
+		for _, e := range v {
+			found = append(found, valuesIn(e, true)...)
+		}
+	case string:
+		found = append(found, v)
+	case json.Number:
+		if !smallNumber.MatchString(v.String()) {
+			found = append(found, v.String())
+		}
 	}
 	return found
 }

@@ -29,7 +29,7 @@ const (
 // commits, and through pilder's door, in turns in one run: on a machine that others use too, only ratios within a round mean
 // something. BENCH_ROUNDS (default 5), BENCH_TIME (each measurement, default 3s) and BENCH_CALLS (of the memory run, default
 // 50000) make it longer or shorter; BENCH_PROFILE names a file for pilder's CPU profile. `make bench-gateway` runs it;
-// docs/bench.md has a run.
+// docs/bench.md says more.
 func BenchmarkGateway(b *testing.B) {
 	w := newGatewayBench(b)
 	for round := range w.rounds {

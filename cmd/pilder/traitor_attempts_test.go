@@ -82,6 +82,8 @@ func treasons() map[string][]attempt {
 		"arguments to other servers": {
 			{what: "a search term", tool: "wiki-search", input: in{"q": secret}},
 			{what: "a page to read", tool: "wiki-read", input: in{"id": secret}},
+			{what: "the name of an argument", tool: "wiki-search", input: in{"q": "", secret: 1}},
+			{what: "a number", tool: "wiki-search", input: in{"q": "", "page": 471148213377}},
 			{what: "a page to save", tool: "wiki-save", input: in{"text": secret}},
 		},
 		"links in the answer": {

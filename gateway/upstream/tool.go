@@ -42,6 +42,7 @@ type tool struct {
 	about string
 	class policy.Class
 	input json.RawMessage
+	open  bool // arguments may have names that input does not list
 }
 
 // compile makes a tool of a definition, or says why no host would take it.
@@ -63,12 +64,21 @@ func (u *server) compile(d store.ToolDefinition) (*tool, error) {
 	if t.input, note, err = inputSchema(t.def.Input); err != nil {
 		return nil, err
 	}
+	t.open = isOpen(t.input)
 	t.about = strings.TrimSpace(clean(t.def.Description, maxDescription) + " " + note)
 	t.class = u.classOf(t.def)
 	if err := gateway.CheckTool(t.in("es")); err != nil {
 		return nil, err
 	}
 	return t, nil
+}
+
+// isOpen tells whether arguments may have names that the schema does not list.
+func isOpen(schema json.RawMessage) bool {
+	var root struct {
+		More any `json:"additionalProperties"`
+	}
+	return json.Unmarshal(schema, &root) != nil || root.More != false
 }
 
 // classOf says what a tool does: what the operator says, else what the upstream says if the operator trusts it, else nobody
@@ -113,7 +123,7 @@ func (t *tool) in(lang string) gateway.Tool {
 	return gateway.Tool{
 		Name: t.name, Title: t.title, Description: cutBytes(description, maxDescriptionSize), App: t.u.Slug, Connector: connectorName,
 		Class: t.class, Scope: scope, InputSchema: t.input, OutputSchema: json.RawMessage(outputSchema), Annotations: annotations(t.class),
-		Elsewhere: t.u.URL != "",
+		Elsewhere: t.u.URL != "", Open: t.open,
 	}
 }
 
