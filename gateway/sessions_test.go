@@ -108,9 +108,9 @@ func TestG09_DiscoversAndCallsLeaveNothingBehind(t *testing.T) {
 			}
 		}
 	}
-	ask(100)
+	ask(50)
 	goroutines, memory := runtime.NumGoroutine(), heap()
-	ask(1_000) // one that stays each time shows as well as with 10,000
+	ask(300) // one that stays each time shows as well as with 10,000
 	settled(t, goroutines+10)
 	if grown := int64(heap()) - int64(memory); grown > 4<<20 { // the test's own log and effects among it
 		t.Errorf("%d bytes grown", grown)
