@@ -227,11 +227,16 @@ func value(raw json.RawMessage) string {
 			return strings.Join(lines, "\n")
 		}
 	}
-	var compact bytes.Buffer
-	if json.Compact(&compact, raw) != nil {
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber()
+	var value any
+	var plain bytes.Buffer // without the escapes in which a text can be spelt
+	enc := json.NewEncoder(&plain)
+	enc.SetEscapeHTML(false)
+	if dec.Decode(&value) != nil || dec.More() || enc.Encode(value) != nil {
 		return visible(string(raw))
 	}
-	return visible(compact.String())
+	return visible(strings.TrimSuffix(plain.String(), "\n"))
 }
 
 // visible makes whatever steers or hides in a text readable, so that nothing executed is unseen: a mark that turns the

@@ -39,6 +39,9 @@ func (b *Bot) press(ctx context.Context, s asker, t *tap) error {
 	case store.ButtonConfirmAccount, store.ButtonRejectAccount:
 		return b.pressedAccount(ctx, s, t, store.AccountID(button.Ref.Reveal()), button.Action == store.ButtonConfirmAccount)
 	case store.ButtonConnect:
+		if button.Company != "" && button.Company != s.m.Company.ID { // of another company than the one they speak to now
+			return b.refuseTap(ctx, s, t, "button_gone", "button.gone")
+		}
 		if err := b.connect(ctx, s, button.Ref.Reveal()); err != nil {
 			return err
 		}

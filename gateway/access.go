@@ -136,6 +136,7 @@ type ledger struct {
 	calls   int
 	writes  int
 	asked   int
+	refused int
 	writing map[[32]byte]chan struct{}
 	reads   *sharedReads // under way
 }
@@ -160,6 +161,14 @@ func (l *ledger) take(limits policy.Limits, class policy.Class, effect policy.Ef
 		l.writes++
 	}
 	return true
+}
+
+// mayRefuse counts a refused wish; false when the run has had more than enough.
+func (l *ledger) mayRefuse() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.refused++
+	return l.refused <= maxRefusals
 }
 
 // giveBack uncounts a call that needed nobody and was not begun.

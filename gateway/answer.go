@@ -42,6 +42,8 @@ func texts() map[string]policy.Text {
 		"expired":         {ES: "Nadie lo aprobó a tiempo. No se hizo.", EN: "Nobody approved it in time. It was not done."},
 		"failed":          {ES: "No se pudo hacer.", EN: "It could not be done."},
 		"membership_gone": {ES: "Esta persona ya no está en la empresa. No se hizo.", EN: "This person is no longer in the company. It was not done."},
+		"rules_stricter":  {ES: "Desde entonces las reglas son más estrictas. No se hizo; hay que pedirlo otra vez.", EN: "The rules have become stricter since. It was not done; ask for it again."},
+		"too_late":        {ES: "Se aprobó, pero no se pudo hacer a tiempo. No se hizo; hay que pedirlo otra vez.", EN: "It was approved but could not be done in time. It was not done; ask for it again."},
 		"account_gone":    {ES: "La cuenta con la que se iba a hacer ya no está conectada. No se hizo.", EN: "The account it was to be done with is no longer connected. It was not done."},
 		"waits_still":     {ES: "Sigue pendiente. No se hizo todavía.", EN: "It is still waiting. It was not done yet."},
 		"empty_partial":   {ES: "Ahora mismo no hay herramientas de sus apps: no se pudo leer cuáles son. Dile que pruebe más tarde.", EN: "There are no tools of their apps right now: they could not be read. Tell them to try later."},

@@ -17,6 +17,8 @@ const (
 	// approvedGrace is how long an approved call may go on once the process shuts down: less than the 30 s that the store
 	// waits for it, so that its outcome can still be recorded.
 	approvedGrace = 20 * time.Second
+	// approvedLasts is how long a yes holds: one that was carried out days later, after a long standstill, nobody expects.
+	approvedLasts = time.Hour
 )
 
 // ServeApproved performs the calls that people approved, with exactly the arguments they saw, without the model and at most
@@ -124,8 +126,14 @@ func (g *Gateway) performApproved(ctx context.Context, a store.Approval, halt *h
 		result.Outcome = store.OutcomeFailed
 		return result, nil
 	}
-	if d := now.judge.Decide(today.Principal, g.action(tool.Tool, a.Args, store.Background{})); d.Effect == policy.Deny {
+	switch d := now.judge.Decide(today.Principal, g.action(tool.Tool, a.Args, store.Background{})); {
+	case d.Effect == policy.Deny:
 		return denied(now.grant.Sentence(d, lang)), nil
+	case d.Effect < a.Kind: // what needs more by now than it was given
+		return failure("rules_stricter", "never", lang, store.OutcomeRefused), nil
+	}
+	if !a.Decided.IsZero() && g.cfg.Now().Sub(a.Decided) > approvedLasts {
+		return failure("too_late", "never", lang, store.OutcomeFailed), nil
 	}
 	if !stillTheirs(a.Account, today.Accounts) {
 		return failure("account_gone", "person", lang, store.OutcomeFailed), nil

@@ -20,6 +20,12 @@ const (
 	whyBusy         = "busy"
 )
 
+// maxRefusals is how many refused wishes of a run have rows; maxRefused is how long the arguments of one may be, in bytes.
+const (
+	maxRefusals = 500
+	maxRefused  = 4 << 10
+)
+
 // codeRunOver is the result's code when its run had ended, or was not begun, by the time of the call.
 const codeRunOver = "run_over"
 
@@ -135,7 +141,8 @@ func (g *Gateway) propose(ctx context.Context, a *access, tool offer, acc store.
 	if alive, err := g.alive(ctx, a.run); err == nil && !alive { // a connector is not asked for the sake of a dead run
 		return overResult(a.lang())
 	}
-	c.Progress, c.Cancelled = nil, nil // whoever asks does not wait for it
+	c.Progress, c.Cancelled = nil, nil         // whoever asks does not wait for it
+	a.ledger.taint(answers(tool.Tool, c.Args)) // an obstacle is told in the app's words
 	if problem := g.obstacle(ctx, tool, c); problem != nil {
 		g.learn(ctx, a, acc, *problem)
 		return g.refuse(ctx, a, tool.Tool, c.Args, problem.Code, *problem)
@@ -191,7 +198,15 @@ func (g *Gateway) obstacle(ctx context.Context, o offer, c Call) (found *Result)
 }
 
 // refuse records a wish that came to nothing before it was decided upon, and answers it.
+//
+// There are so many of them in a run that somebody can read, and none keeps more than a little of what was asked.
 func (g *Gateway) refuse(ctx context.Context, a *access, t Tool, args json.RawMessage, why string, answer Result) Result {
+	if !a.ledger.mayRefuse() {
+		return failure("limit", "never", a.lang(), store.OutcomeRefused)
+	}
+	if len(args) > maxRefused {
+		args = fmt.Appendf(nil, `{"omitted_bytes":%d}`, len(args))
+	}
 	_, err := g.begin(ctx, a, t, args, policy.Decision{Effect: policy.Deny}, store.Account{}, why)
 	switch {
 	case errors.Is(err, store.ErrRunOver):
@@ -206,7 +221,7 @@ func (g *Gateway) refuse(ctx context.Context, a *access, t Tool, args json.RawMe
 // written, of a call that was certainly not begun, would stay open for good.
 func (g *Gateway) begin(ctx context.Context, a *access, t Tool, args json.RawMessage, d policy.Decision, acc store.Account, why string, facts ...store.Fact) (store.BegunCall, error) {
 	begun, err := g.store.BeginCall(context.WithoutCancel(ctx), store.NewCall{
-		Run: a.run, Tool: t.Name, App: appOf(t), Class: t.Class, Args: args, Decision: d, Account: acc.Provider, With: acc.ID, Why: why, Facts: facts,
+		Run: a.run, Tool: t.Name, App: answers(t, args), Class: t.Class, Args: args, Decision: d, Account: acc.Provider, With: acc.ID, Why: why, Facts: facts,
 	}, g.cfg.Card)
 	if err != nil {
 		return store.BegunCall{}, fmt.Errorf("beginning call of %s: %w", t.Name, err)
@@ -221,8 +236,8 @@ func (g *Gateway) begin(ctx context.Context, a *access, t Tool, args json.RawMes
 // act performs an allowed call and commits what came of it before the agent hears of it; the outcome of a read, which changed
 // nothing, may share a later commit.
 func (g *Gateway) act(ctx context.Context, a *access, t offer, acc store.Account, c Call) Result {
-	began := time.Now()           // the monotonic clock: how long, not when
-	a.ledger.taint(appOf(t.Tool)) // before the agent can have read a word of it
+	began := time.Now()                     // the monotonic clock: how long, not when
+	a.ledger.taint(answers(t.Tool, c.Args)) // before the agent can have read a word of it
 	result := a.naming(acc, g.once(ctx, a, t, c))
 	g.learn(ctx, a, acc, result)
 	if err := g.end(ctx, a, t.Class, c.ID, result); err != nil {

@@ -192,6 +192,12 @@ func (g *Gateway) WatchConnections(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		case <-g.look:
+			breath := time.NewTimer(time.Second) // whoever asks for pages sets no pace
+			select {
+			case <-ctx.Done():
+			case <-breath.C:
+			}
+			breath.Stop()
 		}
 	}
 }

@@ -34,13 +34,14 @@ type Caller struct {
 // HouseApp stands in Tool.App for the house's own tools. Policy knows them by having no app.
 const HouseApp = "pilder"
 
-// Tool is one tool as a caller sees it. Every field but Uses, AlwaysLoad, Open and Elsewhere must be set; CheckTool says what is missing,
+// Tool is one tool as a caller sees it. Every field but AppFrom, Uses, AlwaysLoad, Open and Elsewhere must be set; CheckTool says what is missing,
 // and a tool that lacks anything is not listed.
 type Tool struct {
 	Name         string // ^[A-Za-z0-9_-]{1,64}$
 	Title        string
 	Description  string // "our hint | the registry's text untouched"
 	App          string // slug; HouseApp for house tools
+	AppFrom      string // a house tool's argument whose text begins with the slug of the app that answers it; empty: none does
 	Uses         string // slug of the app whose account a house tool acts with; empty: App's own
 	Connector    string // "native", "pipedream", "upstream"
 	Class        policy.Class

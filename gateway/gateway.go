@@ -6,6 +6,7 @@ package gateway
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -238,6 +239,20 @@ func appOf(t Tool) string {
 		return ""
 	}
 	return t.App
+}
+
+// answers is the app whose words a call brings in: its own, or the one that a house tool asks on its behalf.
+func answers(t Tool, args []byte) string {
+	if t.AppFrom == "" {
+		return appOf(t)
+	}
+	var named map[string]json.RawMessage
+	var value string
+	if json.Unmarshal(args, &named) != nil || json.Unmarshal(named[t.AppFrom], &value) != nil {
+		return "unknown" // whose words they are is not known: so they are somebody else's
+	}
+	slug, _, _ := strings.Cut(value, "-")
+	return cut(slug, 64)
 }
 
 // action is a call as policy sees it.

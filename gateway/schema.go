@@ -46,7 +46,7 @@ func (s *schemas) check(schema, args json.RawMessage) ([]problem, error) {
 		return []problem{{"", fmt.Sprintf("at most %d bytes of arguments", maxArgs)}}, nil
 	}
 	if path, ok := readable(args); !ok {
-		return []problem{{path, "well-formed JSON that names each property once"}}, nil
+		return []problem{{path, "well-formed JSON that names each property once and is nested no deeper than 64"}}, nil
 	}
 	compiled, err := s.compile(schema)
 	if err != nil {
@@ -144,42 +144,51 @@ func readable(args []byte) (path string, ok bool) {
 	}
 	dec := json.NewDecoder(bytes.NewReader(args))
 	dec.UseNumber()
-	path, err := readValue(dec, "")
+	path, err := readValue(dec, 0)
 	if err == nil {
 		_, err = dec.Token()
 	}
 	return path, errors.Is(err, io.EOF)
 }
 
-var errDoubled = errors.New("property named twice")
+var (
+	errDoubled = errors.New("property named twice")
+	errDeep    = errors.New("nested too deep")
+)
 
-func readValue(dec *json.Decoder, path string) (string, error) {
+// maxDepth is how deep arguments may be nested: no action needs more, and each level costs.
+const maxDepth = 64
+
+// readValue reads one value and says where in it something is wrong.
+func readValue(dec *json.Decoder, depth int) (at string, err error) {
 	token, err := dec.Token()
 	if err != nil {
-		return path, err
+		return "", err
 	}
 	delim, _ := token.(json.Delim)
+	if delim != 0 && depth >= maxDepth {
+		return "", errDeep
+	}
 	seen := map[string]bool{}
 	for i := 0; delim != 0 && dec.More(); i++ {
-		at := fmt.Sprintf("%s/%d", path, i)
+		key := strconv.Itoa(i)
 		if delim == '{' {
 			name, err := dec.Token()
 			if err != nil {
-				return path, err
+				return "", err
 			}
-			key := name.(string) // a member's name is always a text
-			at = path + pointer([]string{key})
+			key = name.(string) // a member's name is always a text
 			if seen[key] {
-				return at, errDoubled
+				return pointer([]string{key}), errDoubled
 			}
 			seen[key] = true
 		}
-		if at, err = readValue(dec, at); err != nil {
-			return at, err
+		if at, err = readValue(dec, depth+1); err != nil {
+			return pointer([]string{key}) + at, err
 		}
 	}
 	if delim != 0 {
 		_, err = dec.Token() // the closing bracket
 	}
-	return path, err
+	return "", err
 }

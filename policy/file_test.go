@@ -268,6 +268,9 @@ func TestInATaintedTurnWhatThePersonDidNotNameIsConfirmed(t *testing.T) {
 		{"a link the person wrote", `{"body":"ver https://acme.example/plan."}`, false},
 		{"a name the person wrote", `{"body":"ver acme.example"}`, false},
 		{"an address the person wrote", `{"to":["juan@otra.com"]}`, false},
+		{"the beginning of an address the person wrote", `{"to":["juan@otra.co"]}`, true},
+		{"the end of one", `{"to":["uan@otra.com"]}`, true},
+		{"its domain alone", `{"body":"otra.com"}`, true},
 		{"a link from elsewhere", `{"body":"ver https://evil.example/?d=secret"}`, true},
 		{"a longer link than the person's", `{"body":"https://acme.example/plan/../x"}`, true},
 		{"a link without a scheme", `{"body":"entrá en evil.example/x"}`, true},
@@ -320,6 +323,7 @@ func TestInATaintedTurnWordsOfOthersAreShownToNobodyUnseen(t *testing.T) {
 	}{
 		{"a note with words of somebody else", act("notion-create-page", "notion", policy.ClassWrite, `{"title":"la clave es 1234"}`), "taint.shared"},
 		{"a note with the person's words", act("notion-create-page", "notion", policy.ClassWrite, `{"parent":"`+page+`","title":"Comprar leche"}`), ""},
+		{"a part of the person's words", act("notion-create-page", "notion", policy.ClassWrite, `{"title":"comprar lech"}`), "taint.shared"},
 		{"the person's words in other capitals", act("notion-create-page", "notion", policy.ClassWrite, `{"title":"cOmPrAr lEcHe"}`), "taint.shared"},
 		{"spaces that carry something", act("notion-create-page", "notion", policy.ClassWrite, `{"title":" \t  \t"}`), "taint.shared"},
 		{"a number that carries something", act("notion-create-page", "notion", policy.ClassWrite, `{"size":48213377}`), "taint.shared"},

@@ -27,7 +27,7 @@ func unnamed(a Action) []string {
 			found = append(found, strings.TrimRight(lead, ".,;:!?)]}"))
 		}
 	}
-	found = slices.DeleteFunc(found, func(f string) bool { return strings.Contains(said, strings.ToLower(f)) })
+	found = slices.DeleteFunc(found, func(f string) bool { return hasWhole(said, strings.ToLower(f)) })
 	slices.Sort(found)
 	return slices.Compact(found)
 }
@@ -79,7 +79,7 @@ func unsaid(a Action) bool {
 
 // isSaid tells whether the person wrote a text; its first letter may have become a capital, or have ceased to be one.
 func isSaid(text, said string) bool {
-	if strings.Contains(said, text) {
+	if hasWhole(said, text) {
 		return true
 	}
 	first, size := utf8.DecodeRuneInString(text)
@@ -87,7 +87,33 @@ func isSaid(text, said string) bool {
 	if other == first {
 		other = unicode.ToLower(first)
 	}
-	return strings.Contains(said, string(other)+text[size:])
+	return hasWhole(said, string(other)+text[size:])
+}
+
+// hasWhole tells whether a text stands in another as a whole: an address that is the beginning or the end of one that was
+// written is another address.
+func hasWhole(said, text string) bool {
+	for at := 0; text != ""; at++ {
+		i := strings.Index(said[at:], text)
+		if i < 0 {
+			return false
+		}
+		at += i
+		before, _ := utf8.DecodeLastRuneInString(said[:at])
+		rest := said[at+len(text):]
+		after, _ := utf8.DecodeRuneInString(rest)
+		stop, _ := utf8.DecodeRuneInString(strings.TrimLeft(rest, ".,;:!?")) // a full stop ends a sentence, or goes on in a name
+		ends := rest == "" || !joins(after) || stop == utf8.RuneError || unicode.IsSpace(stop)
+		if (at == 0 || !joins(before)) && ends {
+			return true
+		}
+	}
+	return false
+}
+
+// joins tells whether a character goes on with a word, an address or a link.
+func joins(r rune) bool {
+	return unicode.IsLetter(r) || unicode.IsDigit(r) || unicode.IsMark(r) || strings.ContainsRune("@._-+/:#%&=~", r)
 }
 
 // smallNumber is one that carries little: a page, a count, a day.

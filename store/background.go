@@ -56,7 +56,8 @@ func (s *Store) taint(ctx context.Context, c ConversationID) ([]string, error) {
 	all := []string{}
 	rows, err := s.reads.QueryContext(ctx, `SELECT DISTINCT c.app FROM run r JOIN conversation v ON v.conversation_id = r.conversation_id
 		JOIN call c ON c.run_id = r.run_id
-		WHERE r.conversation_id = $1 AND r.fence > v.forget_fence AND c.app <> '' AND c.outcome NOT IN ('refused', 'held', 'expired')
+		WHERE r.conversation_id = $1 AND r.fence > v.forget_fence AND c.app <> '' AND (c.outcome NOT IN ('refused', 'held', 'expired')
+			OR c.why NOT IN ('', 'unknown_tool', 'bad_arguments', 'limit', 'busy'))
 		UNION SELECT 'forward' FROM run r JOIN conversation v ON v.conversation_id = r.conversation_id JOIN message m ON m.run_id = r.run_id
 		WHERE r.conversation_id = $1 AND r.fence > v.forget_fence AND m.is_foreign = 1`, c)
 	err = each(rows, err, func(scan func(...any) error) error {

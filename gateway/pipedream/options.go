@@ -61,7 +61,7 @@ func readChoices(raw json.RawMessage) []choice {
 // asks is checked in the call.
 func optionsTool(lang string) gateway.Tool {
 	return gateway.Tool{
-		Name: optionsName, Title: "Retrieve options", App: gateway.HouseApp, Connector: connectorName,
+		Name: optionsName, Title: "Retrieve options", App: gateway.HouseApp, AppFrom: "action", Connector: connectorName,
 		Description: policy.Text{
 			ES: "Valores válidos de un campo que depende de la cuenta (qué calendario, qué etiqueta, qué página). | Lists valid values of a field of another tool. Give the tool's name as action and the field's name as prop, with the values chosen so far.",
 			EN: "Valid values of a field that depends on the account (which calendar, label, page). | Lists valid values of a field of another tool. Give the tool's name as action and the field's name as prop, with the values chosen so far.",
