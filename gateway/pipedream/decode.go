@@ -51,6 +51,9 @@ func decodeRun(class policy.Class, r reply, err error) (performed, *trouble) {
 	case hasError(in.OS) && !returned(in.Ret):
 		return performed{}, attributed(class, firstError(in.OS), in.Exports)
 	case in.Exports["$summary"] == nil && wantsAccount(in.Ret):
+		if class != policy.ClassRead { // what looks like a wish may be what the action gave back
+			return performed{}, uncertain(class)
+		}
 		return performed{}, &trouble{code: codeReconnect, class: class, again: true}
 	}
 	out := performed{warning: hasError(in.OS)}

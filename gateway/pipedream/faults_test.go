@@ -348,6 +348,9 @@ func TestG18_AnAccountAskedForThoughItIsThereIsTriedOnceMoreAndNeverASuccess(t *
 				if times == 2 {
 					want, ledger = reconnect, nil
 				}
+				if tool == createEvent { // it may be what the action gave back: a change is not tried again
+					want, ledger = verdict{store.OutcomeUnknown, "outcome_unknown", "unknown", "never"}, nil
+				}
 				wantVerdict(t, r, want)
 				wantLedger(t, h, ledger...)
 				if strings.Contains(r.Text+string(r.Structured), "ctok_") {

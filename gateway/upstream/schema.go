@@ -51,6 +51,9 @@ func inputSchema(raw json.RawMessage) (schema json.RawMessage, note string, err 
 	if err := plainObject(root); err != nil {
 		return nil, "", err
 	}
+	if err := expandable(root); err != nil {
+		return nil, "", err
+	}
 	schema, err = encode(root)
 	return schema, note, err
 }

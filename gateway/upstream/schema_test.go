@@ -106,3 +106,20 @@ func asValue(t *testing.T, text string) any {
 	}
 	return v
 }
+
+// TestASchemaThatCannotBeCheckedInTimeIsLeftOut: references that fan out, or lead back to themselves, cost a processor for good.
+func TestASchemaThatCannotBeCheckedInTimeIsLeftOut(t *testing.T) {
+	var fan strings.Builder
+	for i := range 60 {
+		fmt.Fprintf(&fan, `"a%d":{"anyOf":[{"$ref":"#/$defs/a%d"},{"$ref":"#/$defs/a%d"}]},`, i, i+1, i+1)
+	}
+	for claim, schema := range map[string]string{
+		"fans out":           `{"type":"object","properties":{"x":{"$ref":"#/$defs/a0"}},"$defs":{` + fan.String() + `"a60":{"type":"string"}}}`,
+		"refers to itself":   `{"type":"object","properties":{"x":{"anyOf":[{"$ref":"#"},{"$ref":"#"}]}}}`,
+		"refers in a circle": `{"type":"object","properties":{"x":{"$ref":"#/$defs/a"}},"$defs":{"a":{"items":{"$ref":"#/$defs/b"}},"b":{"items":{"$ref":"#/$defs/a"}}}}`,
+	} {
+		sim := mcp.New(mcp.Config{}, mcp.Tool{Definition: `{"name":"bad","description":"x","inputSchema":` + schema + `}`}, mcp.Simple("good"))
+		w := newWorld(t, sim, nil)
+		same(t, claim, []string{"notes-good"}, w.names(t, "ana"))
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 	"time"
 	"unicode"
@@ -91,7 +92,7 @@ func (u *server) troubleOf(t *tool, err error) *trouble {
 	case unperformedProof(err):
 	case errors.As(err, &refusal):
 		out.appText = refusal.Message
-		out.unknown = !neverBegun(refusal.Code)
+		out.unknown = !neverBegun(refusal)
 	case errors.As(err, &status):
 		out.after = status.after
 		out.unknown = status.status >= 500 || status.status < 400
@@ -126,11 +127,15 @@ func unperformedProof(err error) bool {
 	return false
 }
 
-// neverBegun tells the JSON-RPC errors that come before a tool does: no such method or tool, arguments it does not take, a
-// header or revision that is wrong.
-func neverBegun(code int) bool {
-	return code == -32700 || code <= -32600 && code >= -32602 || code <= -32020 && code >= -32022
+// neverBegun tells the JSON-RPC errors that come before a tool does: no such method, a header or revision that is wrong.
+// Wrong parameters (-32602) and requests (-32600) are none of them, unless the tool itself is unknown: servers say so of a
+// result as well, when the tool has run (public reports).
+func neverBegun(e *rpcError) bool {
+	code := e.Code
+	return code == -32700 || code == -32601 || code <= -32020 && code >= -32022 || code == -32602 && unknownTool.MatchString(e.Message)
 }
+
+var unknownTool = regexp.MustCompile(`(?i)\b(unknown|no such) tool\b|\btool\b.{0,100}\b(not found|does not exist|is unknown)\b`)
 
 // codeOf names what happened.
 func (u *server) codeOf(err error) code {
