@@ -19,6 +19,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
+	"pilder/policy"
 	"pilder/store"
 )
 
@@ -44,6 +45,8 @@ type Config struct {
 	DefaultZone string
 	// Apps is what /connect offers, in this order. Empty: /connect says that there is nothing to connect.
 	Apps []App
+	// Open are the apps that people have without connecting them: said by their names, never offered. Default: none.
+	Open []App
 	// Connect makes a personal connect link and queues the draft that carries it, settling the update from. Required when
 	// Apps is not empty.
 	Connect func(ctx context.Context, m store.Membership, app string, from store.UpdateRef, chat store.Chat) error
@@ -52,10 +55,10 @@ type Config struct {
 	RemoveAccount func(ctx context.Context, a store.Account) error
 }
 
-// App is a connectable app.
+// App is an app that agents may act with.
 type App struct {
-	Slug string // google_calendar
-	Name string // Google Calendar
+	Slug string      // google_calendar
+	Name policy.Text // Google Calendar
 	// Category is what a preference between apps is about, "calendar"; the words for it are "category.…" of the texts.
 	Category string
 }

@@ -127,10 +127,13 @@ func must(t *testing.T, err error) {
 	}
 }
 
+// named is a name that is the same in both languages.
+func named(name string) policy.Text { return policy.Text{ES: name, EN: name} }
+
 func (w *world) config() bot.Config {
 	return bot.Config{
 		Token: store.NewSecret(" " + telegram.DefaultToken + "\n"), APIURL: w.http.URL, Log: zerolog.New(w.log), PollTimeout: 20 * time.Second,
-		Apps: []bot.App{{Slug: "google_calendar", Name: "Google Calendar"}, {Slug: "gmail", Name: "Gmail"}, {Slug: "notion", Name: "Notion"}},
+		Apps: []bot.App{{Slug: "google_calendar", Name: named("Google Calendar")}, {Slug: "gmail", Name: named("Gmail")}, {Slug: "notion", Name: named("Notion")}},
 		Connect: func(ctx context.Context, m store.Membership, app string, from store.UpdateRef, chat store.Chat) error {
 			return w.store.CreateLink(ctx, from, m, app, chat, time.Minute, func(secret store.Secret) store.Draft {
 				return bot.LinkDraft(m, app, chat, store.NewSecret("https://pilder.example/connect/"+secret.Reveal()))
