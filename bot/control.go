@@ -40,7 +40,7 @@ func (b *Bot) control(ctx context.Context) error {
 			failed++
 		}
 		if failed > 0 {
-			rest(ctx, backoff(failed))
+			rest(ctx, b.backoff(failed))
 		}
 	}
 	return ctx.Err()

@@ -189,8 +189,10 @@ func TestC49ACardWorksAfterARestart(t *testing.T) {
 }
 
 func TestC51APressAfterExpirySaysSo(t *testing.T) {
+	t.Parallel()
 	for _, database := range storetest.Databases() {
 		t.Run(database, func(t *testing.T) {
+			t.Parallel()
 			clock := &shifted{}
 			w := newWorld(t, storetest.Opener(t, database)(store.Config{Now: clock.Now}))
 			done := w.executes(store.OutcomeDone)
