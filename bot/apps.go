@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"pilder/policy"
 	"pilder/store"
 )
 
@@ -334,15 +335,15 @@ func ChooseCard(accounts []store.Account, m store.Membership) store.Draft {
 // person's: it repeats their own words and nothing of anybody else.
 func Resumed(name func(slug, lang string) string) store.Resume {
 	return func(w store.AppWait) (string, store.Draft) {
-		lang := langOf(w.Member)
-		asked := w.Asked
+		lang, asked := langOf(w.Member), w.Asked
 		if r := []rune(asked); len(r) > 2000 {
 			asked = string(r[:2000]) + " …"
 		}
-		text := "Ya está conectada " + name(w.App, "es") + "; continúa con lo que te pedí: «" + asked + "»"
-		if lang == "en" {
-			text = name(w.App, "en") + " is connected now; go on with what I asked you: “" + asked + "”"
+		words := policy.Text{
+			ES: "Ya está conectada {app}; continúa con lo que te pedí: «{asked}»",
+			EN: "{app} is connected now; go on with what I asked you: “{asked}”",
 		}
+		text := strings.NewReplacer("{app}", name(w.App, lang), "{asked}", asked).Replace(words.In(lang))
 		return text, store.Draft{Company: w.Member.Company.ID, Conversation: w.Conversation, Chat: w.Chat, ReplyTo: w.ReplyTo, Lang: lang,
 			Kind: store.DraftNotice, Notice: "app.resumed", Args: map[string]string{"app": w.App}, Priority: second}
 	}

@@ -130,8 +130,8 @@ func TestDisconnectTakesAnAccountAwayHereAndAtTheProvider(t *testing.T) {
 }
 
 func categories(c *bot.Config) {
-	c.Apps = []bot.App{{Slug: "google_calendar", Name: "Google Calendar", Category: "calendar"}, {Slug: "gmail", Name: "Gmail", Category: "mail"},
-		{Slug: "calendly_v2", Name: "Calendly", Category: "calendar"}}
+	c.Apps = []bot.App{{Slug: "google_calendar", Name: named("Google Calendar"), Category: "calendar"}, {Slug: "gmail", Name: named("Gmail"), Category: "mail"},
+		{Slug: "calendly_v2", Name: named("Calendly"), Category: "calendar"}}
 }
 
 func TestASecondAppOfACategoryAsksOnceWhichIsMeant(t *testing.T) {

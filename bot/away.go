@@ -16,8 +16,7 @@ func (b *Bot) away(ctx context.Context, s asker) error {
 	if s.m.Role != policy.RoleApprover && s.m.Role != policy.RoleAdmin {
 		return b.tell(ctx, s, store.FateRefused, "not_approver", "away.not_you", nil)
 	}
-	d := b.notice(s, "away.how_long", nil)
-	d.Chat = privateChat(s.m)
+	d := private(s.m, "away.how_long", nil)
 	for i, days := range []int{1, 3, 7, 14} {
 		if i%2 == 0 {
 			d.Buttons = append(d.Buttons, nil)
@@ -30,7 +29,7 @@ func (b *Bot) away(ctx context.Context, s asker) error {
 		d.Buttons[i/2] = append(d.Buttons[i/2], store.Button{Label: label, Args: map[string]string{"days": strconv.Itoa(days)},
 			Action: store.ButtonAway, Ref: strconv.FormatInt(until.UnixMilli(), 10)})
 	}
-	return b.store.Settle(ctx, s.ref, store.FateDone, "away_choice", d)
+	return b.privately(ctx, s, "away_choice", d)
 }
 
 // back ends it.

@@ -19,6 +19,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
+	"pilder/policy"
 	"pilder/store"
 )
 
@@ -36,6 +37,11 @@ type Config struct {
 	PollTimeout time.Duration
 	// LeaseTTL is how long the poller's lease lasts without renewal; it is renewed three times as often. Default 15 s.
 	LeaseTTL time.Duration
+	// Retry is how long the first try after a failure waits; each later one twice as long as the one before, at most sixty
+	// times. Default 0.5 s.
+	Retry time.Duration
+	// ChatRate is how many messages a second go to one chat after a burst of three. Default 1: Telegram refuses more.
+	ChatRate float64
 	// Drain is how long Run goes on sending what waits after its context ended. Default 3 s.
 	Drain time.Duration
 	// Lang, "es" or "en", is for people whose language neither Telegram nor we know. Default "es".
@@ -44,6 +50,8 @@ type Config struct {
 	DefaultZone string
 	// Apps is what /connect offers, in this order. Empty: /connect says that there is nothing to connect.
 	Apps []App
+	// Open are the apps that people have without connecting them: said by their names, never offered. Default: none.
+	Open []App
 	// Connect makes a personal connect link and queues the draft that carries it, settling the update from. Required when
 	// Apps is not empty.
 	Connect func(ctx context.Context, m store.Membership, app string, from store.UpdateRef, chat store.Chat) error
@@ -52,10 +60,10 @@ type Config struct {
 	RemoveAccount func(ctx context.Context, a store.Account) error
 }
 
-// App is a connectable app.
+// App is an app that agents may act with.
 type App struct {
-	Slug string // google_calendar
-	Name string // Google Calendar
+	Slug string      // google_calendar
+	Name policy.Text // Google Calendar
 	// Category is what a preference between apps is about, "calendar"; the words for it are "category.…" of the texts.
 	Category string
 }
@@ -113,7 +121,7 @@ func New(cfg Config, s *store.Store) (*Bot, error) {
 	b := &Bot{
 		cfg: cfg, id: store.BotID(id), store: s, texts: t,
 		api:     newClient(cfg.APIURL, store.NewSecret(token)),
-		pace:    newPace(cfg.Now),
+		pace:    newPace(cfg.Now, cfg.ChatRate),
 		typing:  make(chan store.Chat, 64),
 		notices: throttle{now: cfg.Now, last: map[string]time.Time{}},
 		sides:   make(chan struct{}, 16),
@@ -136,6 +144,12 @@ func (c *Config) setDefaults() {
 	}
 	if c.LeaseTTL <= 0 {
 		c.LeaseTTL = 15 * time.Second
+	}
+	if c.Retry <= 0 {
+		c.Retry = 500 * time.Millisecond
+	}
+	if c.ChatRate <= 0 {
+		c.ChatRate = chatRate
 	}
 	if c.Drain <= 0 {
 		c.Drain = 3 * time.Second

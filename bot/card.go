@@ -30,8 +30,8 @@ type field struct {
 
 // card shows a held call: who asks, what it does, every argument that will be executed, the code and the time. The first
 // part carries the buttons; what does not fit there stands in full in the others, which go out once their person asks to see
-// all (or at once, when the draft says Whole): the store counts no yes before. Values are literal: nothing in them is markup, and
-// what would be invisible is made visible.
+// all (or at once, when the draft says Whole): the store counts no yes before. Values are literal: nothing in them is markup,
+// and what would be invisible is made visible.
 func (b *Bot) card(d store.Draft, a store.Approval) []rich {
 	lang := b.langOr(d.Lang)
 	say := func(key string, args map[string]string) string { s, _ := b.say(lang, key, args); return s }

@@ -40,7 +40,7 @@ func (b *Bot) control(ctx context.Context) error {
 			failed++
 		}
 		if failed > 0 {
-			rest(ctx, backoff(failed))
+			rest(ctx, b.backoff(failed))
 		}
 	}
 	return ctx.Err()
@@ -231,11 +231,16 @@ func (b *Bot) connect(ctx context.Context, s asker, app string) error {
 	return b.store.Settle(ctx, s.ref, store.FateDone, "connect_unknown", b.offer(s, "connect.unknown"))
 }
 
-// appNamed finds an app by its slug or by its name as people write it.
+// appNamed finds an app by its slug or by its name, in whatever language, as people write it.
 func (b *Bot) appNamed(typed string) (App, bool) {
+	if typed == "" {
+		return App{}, false
+	}
 	for _, a := range b.cfg.Apps {
-		if strings.EqualFold(a.Slug, typed) || strings.EqualFold(a.Name, typed) || strings.EqualFold(strings.ReplaceAll(a.Name, " ", "_"), typed) {
-			return a, true
+		for _, name := range []string{a.Slug, a.Name.ES, a.Name.EN} {
+			if strings.EqualFold(name, typed) || strings.EqualFold(strings.ReplaceAll(name, " ", "_"), typed) {
+				return a, true
+			}
 		}
 	}
 	return App{}, false

@@ -189,8 +189,10 @@ func TestC49ACardWorksAfterARestart(t *testing.T) {
 }
 
 func TestC51APressAfterExpirySaysSo(t *testing.T) {
+	t.Parallel()
 	for _, database := range storetest.Databases() {
 		t.Run(database, func(t *testing.T) {
+			t.Parallel()
 			clock := &shifted{}
 			w := newWorld(t, storetest.Opener(t, database)(store.Config{Now: clock.Now}))
 			done := w.executes(store.OutcomeDone)
@@ -433,6 +435,24 @@ func TestConnectOffersAppsAndBringsALink(t *testing.T) {
 	w.reads(ana, "No conozco esa app")
 }
 
+func TestAnAppIsCalledAsItsOperatorCallsItAndOnlyWhatCanBeConnectedIsOffered(t *testing.T) {
+	w := alone(t)
+	w.start(func(c *bot.Config) {
+		c.Apps = []bot.App{{Slug: "stock", Name: policy.Text{ES: "Almacén", EN: "Stock room"}}}
+		c.Open = []bot.App{{Slug: "billing", Name: policy.Text{ES: "Facturas", EN: "Invoices"}}}
+	})
+	w.sim.Say(bruno, "/connect Almacén") // by its name in either language
+	w.reads(bruno, "Connect Stock room with this personal link")
+	w.sim.Say(ana, "/connect billing")
+	offer := w.reads(ana, "No conozco esa app")
+	if diff := cmp.Diff([]string{"Almacén"}, labels(offer)); diff != "" {
+		t.Errorf("offered: %s", diff)
+	}
+	must(t, w.store.Say(t.Context(), bot.Lost(store.CallView{Tool: "billing-new_invoice", App: "billing"}, store.Run{Member: w.who[bruno],
+		Principal: w.who[bruno].Principal(), Chat: store.Chat{ID: bruno, Private: true}})...))
+	w.reads(bruno, "Something was cut off half-way: Invoices: new invoice.")
+}
+
 func TestAnAccountIsItsPersonsWord(t *testing.T) {
 	w := alone(t)
 	removed := make(chan store.Account, 1)
@@ -489,6 +509,23 @@ func TestNewStartHelpAndWhyAreAnswered(t *testing.T) {
 	w.reads(dario, "— respondido")
 	w.sim.Say(bruno, "/start")
 	w.reads(bruno, "Hello, Bruno Lee. I am Pilder")
+}
+
+func TestHelpNamesEveryCommandOfTheMenu(t *testing.T) {
+	w := alone(t)
+	w.start()
+	w.until("the menu is told", func() bool { return len(w.calls("setMyCommands")) == 3 })
+	var menu []struct{ Command, Description string }
+	must(t, json.Unmarshal([]byte(w.calls("setMyCommands")[0].Params["commands"]), &menu))
+	for person, known := range map[int64]string{ana: "Escríbeme lo que necesitas", bruno: "Write what you need"} {
+		w.sim.Say(person, "/help")
+		help := w.reads(person, known)
+		for _, c := range menu {
+			if c.Command != "help" && !strings.Contains(help.Text, "/"+c.Command) {
+				t.Errorf("%d is not told of /%s", person, c.Command)
+			}
+		}
+	}
 }
 
 func TestC24AnEditThatChangesNothingIsASuccess(t *testing.T) {

@@ -109,7 +109,8 @@ func Remind(to store.Approver, waiting []store.Approval) store.Draft {
 }
 
 // Outcome tells the requester's chat what came of an approved call, or that its approval expired, in reply to the message it
-// was asked for with; the cards of an expired one lose their buttons. The text is the result's: untrusted, and told only where the call was not done.
+// was asked for with; the cards of an expired one lose their buttons. The text is the result's: untrusted, and told only
+// where the call was not done.
 func Outcome(a store.Approval, o store.Outcome, text string) []store.Draft {
 	d := store.Draft{
 		Company: a.Company, Chat: a.Chat, Lang: langOf(a.Requester), Kind: store.DraftNotice, Priority: first,

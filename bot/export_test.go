@@ -81,7 +81,7 @@ func (b *Bot) Parts(r store.Reply) ([]Part, error) {
 // Pace is the budget.
 type Pace struct{ *pace }
 
-func NewPace(now func() time.Time) Pace                     { return Pace{newPace(now)} }
+func NewPace(now func() time.Time) Pace                     { return Pace{newPace(now, chatRate)} }
 func (p Pace) Take(chat int64) (time.Time, bool, bool)      { return p.take(chat) }
 func (p Pace) Free(chat int64) (time.Time, bool)            { return p.free(chat) }
 func (p Pace) Block(chat int64, until time.Time) (all bool) { return p.block(chat, until) }

@@ -50,6 +50,7 @@ func TestC02AMessageTakenBeforeARestartRunsAfterIt(t *testing.T) {
 }
 
 func TestC02TelegramForgetsNothingThatIsNotStored(t *testing.T) {
+	t.Parallel()
 	open := storetest.Opener(t, "sqlite")
 	w := newWorld(t, open(store.Config{}))
 	stop := w.start()
@@ -214,6 +215,7 @@ func TestC15AConflictHealsByItself(t *testing.T) {
 }
 
 func TestC14ASecondProcessSaysWhoHoldsTheBotAndDoesNotPoll(t *testing.T) {
+	t.Parallel()
 	open := storetest.Opener(t, "postgres")
 	w := newWorld(t, open(store.Config{}))
 	w.agent(echo)

@@ -43,6 +43,7 @@ func (w *world) count(person int64, text string) int {
 }
 
 func TestC22AnEmptyAnswerBecomesAnHonestSentence(t *testing.T) {
+	t.Parallel()
 	for _, empty := range []string{"", " \n\t", "\u0000\u202e", "**", "[](https://example.com)", "<!-- -->"} {
 		t.Run(fmt.Sprintf("%q", empty), func(t *testing.T) {
 			w := alone(t)
@@ -53,6 +54,7 @@ func TestC22AnEmptyAnswerBecomesAnHonestSentence(t *testing.T) {
 }
 
 func TestC23ASendThatMayHaveHappenedIsNotRepeated(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []telegram.FaultKind{telegram.CutAfter, telegram.CutBody, telegram.LateGateway} {
 		t.Run(string(kind), func(t *testing.T) {
 			w := alone(t)
@@ -75,6 +77,7 @@ func TestC23ASendThatMayHaveHappenedIsNotRepeated(t *testing.T) {
 }
 
 func TestC23WhetherACutBeforeDidAnythingIsNotGuessed(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []telegram.FaultKind{telegram.CutBefore, telegram.BadGateway} {
 		t.Run(string(kind), func(t *testing.T) {
 			w := alone(t)
@@ -128,6 +131,19 @@ func TestC17APenaltyIsWaitedOutInFull(t *testing.T) {
 		w.sim.Say(dario, "otro chat")
 		w.reads(dario, "eco: otro chat")
 	})
+}
+
+func TestAChatIsSentToAtItsPace(t *testing.T) {
+	w := alone(t)
+	w.start(func(c *bot.Config) { c.ChatRate = 0 }) // as it is by default: one a second after three
+	began := time.Now()
+	for _, say := range []string{"uno", "dos", "tres", "cuatro", "cinco"} {
+		must(t, w.store.Say(t.Context(), bot.Answer(store.Run{Principal: w.who[ana].Principal(), Member: w.who[ana], Chat: store.Chat{ID: ana, Private: true}}, say)))
+	}
+	w.reads(ana, "cinco")
+	if d := time.Since(began); d < 2*time.Second {
+		t.Errorf("five messages took %v", d)
+	}
 }
 
 func TestC26ARefusedFormatBecomesTheSameTextPlain(t *testing.T) {

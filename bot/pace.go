@@ -17,7 +17,8 @@ const (
 // pace is the one budget of everything that shows something in a chat, and the memory of Telegram's penalties. A penalty
 // is waited out in full, however long.
 type pace struct {
-	now func() time.Time
+	now      func() time.Time
+	chatRate float64
 
 	mu      sync.Mutex
 	bot     bucket
@@ -36,8 +37,8 @@ type bucket struct {
 	at     time.Time
 }
 
-func newPace(now func() time.Time) *pace {
-	return &pace{now: now, chats: map[int64]*bucket{}, blocked: map[int64]time.Time{}, bot: bucket{botBurst, now()}}
+func newPace(now func() time.Time, chatRate float64) *pace {
+	return &pace{now: now, chatRate: chatRate, chats: map[int64]*bucket{}, blocked: map[int64]time.Time{}, bot: bucket{botBurst, now()}}
 }
 
 // free tells whether a penalty lies on the chat or the bot; until is when it ends.
@@ -76,13 +77,13 @@ func (p *pace) take(chat int64) (until time.Time, whole, ok bool) {
 		c = &bucket{chatBurst, now}
 		p.chats[chat] = c
 	}
-	c.fill(now, chatRate, chatBurst)
+	c.fill(now, p.chatRate, chatBurst)
 	p.bot.fill(now, botRate, botBurst)
 	if p.bot.tokens < 1 {
 		return now.Add(p.bot.wait(botRate)), true, false
 	}
 	if c.tokens < 1 {
-		return now.Add(c.wait(chatRate)), false, false
+		return now.Add(c.wait(p.chatRate)), false, false
 	}
 	c.tokens--
 	p.bot.tokens--

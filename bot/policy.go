@@ -28,7 +28,11 @@ func (b *Bot) policy(ctx context.Context, s asker, file string, sent *document) 
 		return err
 	}
 	p, broken := policy.Parse([]byte(now.Text))
-	if asked, ok := asksPreview(file); ok && broken == nil {
+	asked, asks := asksPreview(file)
+	if broken != nil && (asks || file == "" && sent == nil) { // set by a pilder that knew more
+		return b.tell(ctx, s, store.FateFailed, "policy_unreadable", "policy.unreadable", nil)
+	}
+	if asks {
 		return b.previewCall(ctx, s, p, asked)
 	}
 	if sent != nil {
@@ -39,9 +43,6 @@ func (b *Bot) policy(ctx context.Context, s asker, file string, sent *document) 
 	}
 	if file != "" {
 		return b.proposePolicy(ctx, s, now, file)
-	}
-	if broken != nil { // set by a pilder that knew more
-		return b.tell(ctx, s, store.FateFailed, "policy_unreadable", "policy.unreadable", nil)
 	}
 	d := b.notice(s, "policy.rules", map[string]string{"lines": b.policyLines(s.lang, p), "version": strconv.Itoa(now.Version)})
 	for _, r := range policy.House() {

@@ -119,7 +119,7 @@ func (l *poller) step(ctx context.Context) (time.Duration, error) {
 		// The offset stays: Telegram will give the same batch again.
 		l.failures++
 		l.cfg.Log.Error().Str("event", "updates.not_stored").Int("updates", len(batch)).Err(err).Send()
-		return backoff(l.failures), nil
+		return l.backoff(l.failures), nil
 	}
 	return 0, nil
 }
@@ -138,7 +138,7 @@ func (l *poller) failed(ctx context.Context, err error) (time.Duration, error) {
 			if id := poisonID(unsure.body, l.p.Offset); id > 0 {
 				l.garbled = 0
 				l.cfg.Log.Error().Str("event", "update.poison").Int64("update", id).Send()
-				return backoff(1), l.setAside(ctx, id, unsure.body)
+				return l.backoff(1), l.setAside(ctx, id, unsure.body)
 			}
 		}
 	}
@@ -181,7 +181,7 @@ func (l *poller) judge(ctx context.Context, err error, doing string) time.Durati
 		if l.failures <= 1 || l.failures%10 == 0 {
 			l.cfg.Log.Warn().Str("event", "telegram.unreachable").Str("doing", doing).Int("failures", l.failures).Err(err).Send()
 		}
-		return backoff(l.failures)
+		return l.backoff(l.failures)
 	}
 	switch no.Code {
 	case 429:
@@ -197,7 +197,7 @@ func (l *poller) judge(ctx context.Context, err error, doing string) time.Durati
 		return l.contested(ctx, no)
 	}
 	l.cfg.Log.Warn().Str("event", "telegram.refused").Str("doing", doing).Int("code", no.Code).Send()
-	return backoff(l.failures)
+	return l.backoff(l.failures)
 }
 
 // revokedPause is how long a bot whose token is refused waits before it tries again.
@@ -368,8 +368,8 @@ func (b *Bot) menu(ctx context.Context) {
 	}
 }
 
-// backoff is 0.5 s doubling to 30 s, a fifth of it by chance.
-func backoff(failures int) time.Duration {
-	d := min(500*time.Millisecond<<min(max(failures-1, 0), 10), 30*time.Second)
+// backoff is Config.Retry doubling to sixty times that, a fifth of it by chance.
+func (b *Bot) backoff(failures int) time.Duration {
+	d := min(b.cfg.Retry<<min(max(failures-1, 0), 10), 60*b.cfg.Retry)
 	return d*9/10 + rand.N(d/5+1)
 }

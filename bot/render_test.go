@@ -165,6 +165,7 @@ func random(r *rand.Rand) string {
 }
 
 func TestAnyMarkdownRendersToWhatTelegramTakes(t *testing.T) {
+	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 1))

@@ -67,7 +67,7 @@ func (b *Bot) send(ctx context.Context, p store.Poller) error {
 		case err != nil:
 			failures++
 			b.cfg.Log.Error().Str("event", "outbox.failed").Str("reply", string(r.ID)).Err(err).Send()
-			if !rest(ctx, backoff(failures)) {
+			if !rest(ctx, b.backoff(failures)) {
 				return ctx.Err()
 			}
 			continue
@@ -141,7 +141,7 @@ func (b *Bot) carry(ctx context.Context, p store.Poller, r store.Reply) {
 			return
 		}
 		b.cfg.Log.Error().Str("event", "outbox.failed").Str("reply", string(r.ID)).Err(err).Send()
-		if try == 10 || !rest(ctx, backoff(try)) {
+		if try == 10 || !rest(ctx, b.backoff(try)) {
 			return // the next holder finds it in "sending" and calls it uncertain
 		}
 	}
@@ -226,7 +226,7 @@ func (b *Bot) once(ctx context.Context, r store.Reply, m part) (int64, error) {
 // conclude judges an attempt and gives what has to be committed about it.
 func (b *Bot) conclude(r store.Reply, id int64, err error, took time.Duration) func(context.Context, store.Poller) error {
 	now, edit := b.cfg.Now(), r.Draft.Kind == store.DraftEdit
-	again := now.Add(backoff(r.Attempts + 1))
+	again := now.Add(b.backoff(r.Attempts + 1))
 	retry := func(until time.Time, whole bool, reason string) func(context.Context, store.Poller) error {
 		return func(ctx context.Context, p store.Poller) error {
 			return b.store.MarkRetry(ctx, p, r.ID, until, whole, reason)

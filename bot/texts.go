@@ -4,6 +4,7 @@ import (
 	"embed"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -96,9 +97,9 @@ func (b *Bot) toolName(lang, tool string) string {
 }
 
 func (b *Bot) appName(lang, slug string) string {
-	for _, a := range b.cfg.Apps {
-		if a.Slug == slug && a.Name != "" {
-			return a.Name
+	for _, a := range slices.Concat(b.cfg.Apps, b.cfg.Open) {
+		if name := a.Name.In(lang); a.Slug == slug && name != "" {
+			return name
 		}
 	}
 	if t, ok := b.texts[lang]["app."+slug]; ok {

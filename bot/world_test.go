@@ -58,14 +58,20 @@ func (l *logs) String() string              { l.mu.Lock(); defer l.mu.Unlock(); 
 // has tells whether an event was logged.
 func (l *logs) has(event string) bool { return strings.Contains(l.String(), `"event":"`+event+`"`) }
 
+// each runs a test on both databases. Worlds share nothing, so they live at the same time: most of one is waiting.
 func each(t *testing.T, f func(t *testing.T, w *world)) {
 	t.Helper()
-	storetest.Each(t, func(t *testing.T, open func(store.Config) *store.Store) { f(t, newWorld(t, open(store.Config{}))) })
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, open func(store.Config) *store.Store) {
+		t.Parallel()
+		f(t, newWorld(t, open(store.Config{})))
+	})
 }
 
 // alone is each on SQLite only: for what has nothing to do with the database.
 func alone(t *testing.T) *world {
 	t.Helper()
+	t.Parallel()
 	return newWorld(t, storetest.Opener(t, "sqlite")(store.Config{}))
 }
 
@@ -127,10 +133,14 @@ func must(t *testing.T, err error) {
 	}
 }
 
+// named is a name that is the same in both languages.
+func named(name string) policy.Text { return policy.Text{ES: name, EN: name} }
+
 func (w *world) config() bot.Config {
 	return bot.Config{
 		Token: store.NewSecret(" " + telegram.DefaultToken + "\n"), APIURL: w.http.URL, Log: zerolog.New(w.log), PollTimeout: 20 * time.Second,
-		Apps: []bot.App{{Slug: "google_calendar", Name: "Google Calendar"}, {Slug: "gmail", Name: "Gmail"}, {Slug: "notion", Name: "Notion"}},
+		Retry: 20 * time.Millisecond, ChatRate: 1000,
+		Apps: []bot.App{{Slug: "google_calendar", Name: named("Google Calendar")}, {Slug: "gmail", Name: named("Gmail")}, {Slug: "notion", Name: named("Notion")}},
 		Connect: func(ctx context.Context, m store.Membership, app string, from store.UpdateRef, chat store.Chat) error {
 			return w.store.CreateLink(ctx, from, m, app, chat, time.Minute, func(secret store.Secret) store.Draft {
 				return bot.LinkDraft(m, app, chat, store.NewSecret("https://pilder.example/connect/"+secret.Reveal()))
@@ -203,7 +213,7 @@ func (w *world) turns(work func(ctx context.Context, r store.Run) store.Finish) 
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
 	all.Go(func() {
-		err := w.store.ServeTurns(ctx, 8, time.Second, func(ctx context.Context, turn store.Turn) error {
+		err := w.store.ServeTurns(ctx, 8, patience, func(ctx context.Context, turn store.Turn) error {
 			r, ok, err := w.store.StartRun(ctx, turn)
 			if err != nil || !ok {
 				return err

@@ -80,13 +80,13 @@ func (g *Gateway) unready(ctx context.Context, a *access, app string, err error)
 // wants is an answer that only the person can do something about.
 func (g *Gateway) wants(code, app, lang string) Result {
 	r := failure(code, "person", lang, store.OutcomeRefused)
-	message := strings.ReplaceAll(r.Text, "{app}", g.appName(app))
+	message := strings.ReplaceAll(r.Text, "{app}", g.appName(app, lang))
 	return faulty(fault{Status: "error", Code: code, Performed: "no", Retry: "person", Message: message}, store.OutcomeRefused)
 }
 
-func (g *Gateway) appName(slug string) string {
-	if app, ok := g.app(slug); ok {
-		return app.Name
+func (g *Gateway) appName(slug, lang string) string {
+	if app, ok := g.app(slug); ok && app.Name.In(lang) != "" {
+		return app.Name.In(lang)
 	}
 	return slug
 }

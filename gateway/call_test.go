@@ -152,42 +152,6 @@ func TestWhatARunDoesNotHaveIsRefusedAndRecorded(t *testing.T) {
 	}
 }
 
-func TestWrongArgumentsCanBeRepairedAndReachNoApp(t *testing.T) {
-	w := onSQLite(t)
-	run, _ := w.run(t)
-	addr, _ := w.door(t, run)
-	agent := w.agent(t, run, addr, "", nil)
-	for args, path := range map[string]string{
-		`{}`:                                               "",
-		`{"summary":5}`:                                    "/summary",
-		`{"summary":"x","minutes":0}`:                      "/minutes",
-		`{"summary":"x","attendees":["a",1]}`:              "/attendees/1",
-		`{"summary":"x","sendUpdates":"all"}`:              "",
-		`{"summary":"x","summary":"y"}`:                    "/summary",
-		`{"summary":"` + strings.Repeat("x", 70000) + `"}`: "",
-	} {
-		got := call(t, agent, create, args)
-		if !got.IsError || got.Structured["code"] != "bad_arguments" || got.Structured["retry"] != "fix" {
-			t.Errorf("%.60s: %+v", args, got)
-			continue
-		}
-		first := got.Structured["problems"].([]any)[0].(map[string]any)
-		if first["path"] != path || first["expected"] == "" || !strings.Contains(got.Text, first["expected"].(string)) {
-			t.Errorf("%.60s: %v", args, first)
-		}
-	}
-	same(t, []string{}, w.app.performed())
-	for _, r := range w.rows(t, run.ID) {
-		same(t, row{create, policy.Deny, "", store.OutcomeRefused, "bad_arguments"}, r)
-	}
-	if n := len(w.rows(t, run.ID)); n != 7 {
-		t.Errorf("%d rows", n)
-	}
-	if got := call(t, agent, create, `{"summary":"x"}`); got.IsError {
-		t.Errorf("repaired: %+v", got)
-	}
-}
-
 func TestNobodyIsAskedAboutACallThatCannotWork(t *testing.T) {
 	each(t, func(t *testing.T, w *world) {
 		run, _ := w.run(t)
@@ -334,46 +298,6 @@ func TestFailuresAreToldByWhatTheyMayHaveDone(t *testing.T) {
 	got := call(t, w.agent(t, run, addr, "", nil), create, `{"summary":"x"}`)
 	same(t, "no", got.Structured["performed"])
 	same(t, []row{{create, policy.Allow, "", store.OutcomeFailed, "busy"}}, w.rows(t, run.ID))
-}
-
-func TestAWriteOutlivesItsCallerAndAReadDoesNot(t *testing.T) {
-	w := onSQLite(t)
-	run, _ := w.run(t)
-	addr, shut := w.door(t, run)
-	agent := w.agent(t, run, addr, "", nil)
-	entered, gone, release := make(chan struct{}, 2), make(chan error, 1), make(chan struct{})
-	w.app.on(create, func(ctx context.Context, _ gateway.Call) (gateway.Result, error) {
-		entered <- struct{}{}
-		<-release
-		return done("written"), ctx.Err()
-	})
-	w.app.on(list, func(ctx context.Context, _ gateway.Call) (gateway.Result, error) {
-		entered <- struct{}{}
-		<-ctx.Done()
-		gone <- ctx.Err()
-		return gateway.Result{}, ctx.Err()
-	})
-	ctx, leave := context.WithCancel(context.Background())
-	var wait sync.WaitGroup
-	for tool, args := range map[string]string{create: `{"summary":"x"}`, list: `{}`} {
-		wait.Go(func() {
-			if _, err := agent.CallTool(ctx, &mcp.CallToolParams{Name: tool, Arguments: json.RawMessage(args)}); err == nil {
-				t.Errorf("%s: answered", tool)
-			}
-		})
-	}
-	next(t, entered)
-	next(t, entered)
-	leave()
-	wait.Wait()
-	next(t, gone)
-	close(release)
-	shut() // waits for both
-	outcomes := map[string]store.Outcome{}
-	for _, r := range w.rows(t, run.ID) {
-		outcomes[r.Tool] = r.Outcome
-	}
-	same(t, map[string]store.Outcome{create: store.OutcomeDone, list: store.OutcomeFailed}, outcomes)
 }
 
 func TestAClosingDoorGivesAWriteItsGraceAndThenRecordsItAsUnknown(t *testing.T) {

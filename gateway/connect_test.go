@@ -54,7 +54,7 @@ func connecting(t *testing.T, w *world) (p *provider, secret string) {
 	w.cfg.Connect = p.connect()
 	w.cfg.LinkCard = func(c gateway.LinkCard) store.Draft {
 		link = c.URL
-		return store.Draft{Company: c.Member.Company.ID, Chat: c.Chat, Kind: store.DraftNotice, Notice: "link " + c.App.Name}
+		return store.Draft{Company: c.Member.Company.ID, Chat: c.Chat, Kind: store.DraftNotice, Notice: "link " + c.App.Name.EN}
 	}
 	w.cfg.AccountCard = func(a store.Account, l store.Link) store.Draft {
 		return store.Draft{Company: a.Company, Chat: l.Chat, Kind: store.DraftNotice, Notice: "yours? " + a.Name}

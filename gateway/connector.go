@@ -34,8 +34,8 @@ type Caller struct {
 // HouseApp stands in Tool.App for the house's own tools. Policy knows them by having no app.
 const HouseApp = "pilder"
 
-// Tool is one tool as a caller sees it. Every field but AppFrom, Uses, AlwaysLoad, Open and Elsewhere must be set; CheckTool says what is missing,
-// and a tool that lacks anything is not listed.
+// Tool is one tool as a caller sees it. Every field but AppFrom, Uses, AlwaysLoad, Open and Elsewhere must be set; CheckTool
+// says what is missing, and a tool that lacks anything is not listed.
 type Tool struct {
 	Name         string // ^[A-Za-z0-9_-]{1,64}$
 	Title        string

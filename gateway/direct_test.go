@@ -259,8 +259,8 @@ func TestG20_NoOpenStreamIsSilent(t *testing.T) {
 	run, _ := w.run(t)
 	addr, _ := w.door(t, run)
 	clients := w.raws(t, run, addr)
-	// comments reads until some came without anything being said.
-	comments := func(name string, resp *http.Response) {
+	// comments reads until some came without anything being said, and gives what follows.
+	comments := func(name string, resp *http.Response) *bufio.Reader {
 		t.Helper()
 		lines, n := bufio.NewReader(resp.Body), 0
 		for n < 3 {
@@ -272,7 +272,7 @@ func TestG20_NoOpenStreamIsSilent(t *testing.T) {
 				n++
 			}
 		}
-		resp.Body.Close()
+		return lines
 	}
 	req := need(http.NewRequestWithContext(t.Context(), "GET", gateway.DoorURL, nil))(t)
 	for k, v := range map[string]string{"Accept": "text/event-stream", "Mcp-Session-Id": clients[0].session, "Mcp-Protocol-Version": "2025-11-25"} {
@@ -281,16 +281,24 @@ func TestG20_NoOpenStreamIsSilent(t *testing.T) {
 	resp := need(through{addr, clients[0].token}.RoundTrip(req))(t)
 	same(t, "no", resp.Header.Get("X-Accel-Buffering"))
 	comments("the old era's stream", resp)
+	resp.Body.Close()
 	listen := `{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{"notifications":{"toolsListChanged":true},"_meta":{` + modernAbout + `}}}`
-	comments("subscriptions/listen", clients[1].post(listen, map[string]string{"Mcp-Method": "subscriptions/listen", "Mcp-Name": ""}))
+	resp = clients[1].post(listen, map[string]string{"Mcp-Method": "subscriptions/listen", "Mcp-Name": ""})
+	comments("subscriptions/listen", resp)
+	resp.Body.Close()
 	for _, r := range clients {
 		release := make(chan struct{})
 		w.app.on(list, func(context.Context, gateway.Call) (gateway.Result, error) {
 			<-release
 			return done("late"), nil
 		})
-		comments("a call without a token, "+r.era, r.post(r.body("9", `{}`, ""), nil))
+		resp := r.post(r.body("9", `{}`, ""), nil)
+		answer := comments("a call without a token, "+r.era, resp)
 		close(release)
+		if rest := string(need(io.ReadAll(answer))(t)); !strings.Contains(rest, `"text":"late"`) {
+			t.Errorf("%s: %s", r.era, rest)
+		}
+		resp.Body.Close()
 	}
 }
 
@@ -416,5 +424,32 @@ func TestG35_WrongArgumentsAreAToolResultAndReachNothing(t *testing.T) {
 			}
 		}
 	}
+	agent := w.agent(t, run, addr, "", nil)
+	for args, path := range map[string]string{
+		`{}`:                                               "",
+		`{"summary":5}`:                                    "/summary",
+		`{"summary":"x","minutes":0}`:                      "/minutes",
+		`{"summary":"x","attendees":["a",1]}`:              "/attendees/1",
+		`{"summary":"x","sendUpdates":"all"}`:              "",
+		`{"summary":"` + strings.Repeat("x", 70000) + `"}`: "",
+	} {
+		got := call(t, agent, create, args)
+		if !got.IsError || got.Structured["code"] != "bad_arguments" || got.Structured["retry"] != "fix" {
+			t.Errorf("%.60s: %+v", args, got)
+			continue
+		}
+		first := got.Structured["problems"].([]any)[0].(map[string]any)
+		if first["path"] != path || first["expected"] == "" || !strings.Contains(got.Text, first["expected"].(string)) {
+			t.Errorf("%.60s: %v", args, first)
+		}
+	}
 	same(t, []string{}, w.app.performed())
+	rows := w.rows(t, run.ID)
+	same(t, 14, len(rows))
+	for _, r := range rows {
+		same(t, row{r.Tool, policy.Deny, "", store.OutcomeRefused, "bad_arguments"}, r)
+	}
+	if got := call(t, agent, create, `{"summary":"x"}`); got.IsError {
+		t.Errorf("what was mended: %+v", got)
+	}
 }

@@ -1,7 +1,6 @@
 package gateway_test
 
 import (
-	"bufio"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -274,34 +273,14 @@ func TestAnAppConnectedInMidRunIsAnnouncedInBothEras(t *testing.T) {
 	}
 }
 
-func TestNoCallIsSilent(t *testing.T) {
+func TestACallerWithAProgressTokenGetsProgress(t *testing.T) {
 	w := onSQLite(t)
 	w.cfg.Heartbeat = time.Millisecond
 	w.build(t)
 	run, _ := w.run(t)
 	addr, _ := w.door(t, run)
-	release := make(chan struct{})
-	w.app.on(list, func(context.Context, gateway.Call) (gateway.Result, error) {
-		<-release
-		return done("late"), nil
-	})
-	t.Run("a caller without a progress token gets comments", func(t *testing.T) {
-		body := `{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"` + list + `","arguments":{},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"a","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}}}`
-		resp := post(t, addr, "Bearer "+need(w.g.MintToken(run))(t).Reveal(), map[string]string{
-			"Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": list,
-		}, body)
-		lines := bufio.NewReader(resp.Body)
-		if line := need(lines.ReadString('\n'))(t); !strings.HasPrefix(line, ":") {
-			t.Fatalf("first line %q", line)
-		}
-		close(release)
-		rest := string(need(io.ReadAll(lines))(t))
-		if !strings.Contains(rest, `"text":"late"`) {
-			t.Errorf("%s", rest)
-		}
-	})
 	for era, revision := range eras() {
-		t.Run("a caller with a progress token gets progress/"+era, func(t *testing.T) {
+		t.Run(era, func(t *testing.T) {
 			release := make(chan struct{})
 			w.app.on(list, func(context.Context, gateway.Call) (gateway.Result, error) {
 				<-release

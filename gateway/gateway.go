@@ -99,8 +99,8 @@ type Config struct {
 
 // App is an app that people can connect.
 type App struct {
-	Slug string // as the provider names it, "google_calendar"
-	Name string // as people know it, "Google Calendar"
+	Slug string      // as the provider names it, "google_calendar"
+	Name policy.Text // as people know it, "Google Calendar"
 	// Category is what a preference between two apps is about, "calendar"; empty: none is asked for.
 	Category string
 }

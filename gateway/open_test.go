@@ -19,7 +19,7 @@ func TestAnOpenAppNeedsNoAccountAndIsJudgedAsAnApp(t *testing.T) {
 		if c != w.member.Company.ID {
 			return nil
 		}
-		return []gateway.App{{Slug: "asana", Name: "Asana"}}
+		return []gateway.App{{Slug: "asana", Name: named("Asana")}}
 	}
 	w.build(t)
 	run, _ := w.run(t)

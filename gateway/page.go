@@ -59,12 +59,8 @@ func (g *Gateway) connectPage(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	app, _ := g.app(link.App) // one that is no longer offered shows its slug
-	if app.Name == "" {
-		app.Name = link.App
-	}
 	lang := langOf(link.Membership)
-	names := strings.NewReplacer("{app}", app.Name, "{company}", link.Membership.Company.Name, "{person}", link.Membership.Person.Name)
+	names := strings.NewReplacer("{app}", g.appName(link.App, lang), "{company}", link.Membership.Company.Name, "{person}", link.Membership.Person.Name)
 	say := func(key string) string { return names.Replace(pageTexts()[key].In(lang)) }
 	g.show(w, http.StatusOK, page{Lang: lang, Title: say("title"), Lines: []string{say("for"), say("own")}, Button: say("button")})
 }

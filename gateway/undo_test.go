@@ -2,7 +2,6 @@ package gateway_test
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"testing"
 	"time"
@@ -10,7 +9,6 @@ import (
 	"pilder/gateway"
 	"pilder/policy"
 	"pilder/store"
-	"pilder/store/storetest"
 )
 
 // makes lets the member's agent create an event that can be taken back, and answers; it gives the run and the undo button.
@@ -179,21 +177,4 @@ func TestThoseWhoMayDecideAreReminded(t *testing.T) {
 	w.clock.Advance(6 * time.Hour)
 	w.serveApprovedUntil(t, func() bool { return need(w.OutboxWaiting(t.Context(), worldBot, 102))(t) > 0 })
 	same(t, map[int64][]string{101: {"remember"}, 102: {"remember"}}, w.said(t))
-}
-
-func TestAnAccountThatIsGoneIsNotActedWith(t *testing.T) {
-	url := storetest.Fresh(t, "sqlite")
-	w := newWorld(t, func(cfg store.Config) *store.Store {
-		cfg.URL, cfg.Key = url, storetest.Key()
-		s := need(store.Open(t.Context(), cfg))(t)
-		t.Cleanup(func() { _ = s.Close() }) // with the test
-		return s
-	})
-	run := w.approve(t)
-	db := need(sql.Open(behindOf(url)))(t)
-	defer db.Close()
-	need(db.ExecContext(t.Context(), `UPDATE account SET state = 'gone' WHERE app = 'gmail'`))(t)
-	w.connect(t, "gmail", "apn_another_mail")
-	same(t, row{mail, policy.Hold, "mail.outside", store.OutcomeFailed, "account_gone"}, w.carriedOut(t, run))
-	same(t, []string{}, w.app.performed())
 }

@@ -51,6 +51,9 @@ func each(t *testing.T, f func(t *testing.T, w *world)) {
 // onSQLite is for what does not depend on the database.
 func onSQLite(t *testing.T) *world { return newWorld(t, storetest.Opener(t, "sqlite")) }
 
+// named is a name that is the same in both languages.
+func named(name string) policy.Text { return policy.Text{ES: name, EN: name} }
+
 func newWorld(t *testing.T, open func(store.Config) *store.Store) *world {
 	t.Helper()
 	w := &world{clock: storetest.NewClock(), app: newApp(), log: &events{}}
@@ -69,7 +72,7 @@ func newWorld(t *testing.T, open func(store.Config) *store.Store) *world {
 	w.cfg = gateway.Config{
 		TokenKeys: []gateway.TokenKey{{ID: "new", Secret: key("new")}, {ID: "old", Secret: key("old")}},
 		Version:   "1.2.3",
-		Apps:      []gateway.App{{Slug: "google_calendar", Name: "Google Calendar"}, {Slug: "gmail", Name: "Gmail"}, {Slug: "asana", Name: "Asana"}},
+		Apps:      []gateway.App{{Slug: "google_calendar", Name: named("Google Calendar")}, {Slug: "gmail", Name: named("Gmail")}, {Slug: "asana", Name: named("Asana")}},
 		Card: func(a store.Approval, to store.Approver) store.Draft {
 			return store.Draft{Notice: "card " + a.Tool}
 		},

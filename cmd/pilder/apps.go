@@ -7,6 +7,7 @@ import (
 	"pilder/gateway"
 	"pilder/gateway/pipedream"
 	"pilder/gateway/upstream"
+	"pilder/policy"
 	"pilder/prompt"
 	"pilder/store"
 )
@@ -58,7 +59,7 @@ func (h *house) account(ctx context.Context, c gateway.Caller, app string) (stri
 func offeredApps(apps []pipedream.App) []gateway.App {
 	var all []gateway.App
 	for _, a := range apps {
-		all = append(all, gateway.App{Slug: a.Slug, Name: a.Name.ES, Category: a.Category.EN})
+		all = append(all, gateway.App{Slug: a.Slug, Name: policy.Text(a.Name), Category: a.Category.EN})
 	}
 	return all
 }

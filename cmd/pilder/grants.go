@@ -56,7 +56,7 @@ func (h *house) grantedApps() []gateway.App {
 	var all []gateway.App
 	for _, u := range h.cfg.Upstreams {
 		if u.Auth == upstream.AuthOAuth {
-			all = append(all, gateway.App{Slug: u.Slug, Name: u.Name.In("es")})
+			all = append(all, gateway.App{Slug: u.Slug, Name: u.Name})
 		}
 	}
 	return all

@@ -85,7 +85,7 @@ func (h *house) buildGateway(ctx context.Context) error {
 	cfg := gateway.Config{
 		Version: version, Apps: offered, PublicURL: h.cfg.GatewayPublicURL, WebhookSecret: store.RandomSecret(""),
 		Card: bot.Card, Outcome: bot.Outcome, Lost: bot.Lost, Remind: bot.Remind,
-		LinkCard:    func(l gateway.LinkCard) store.Draft { return bot.LinkDraft(l.Member, l.App.Name, l.Chat, l.URL) },
+		LinkCard:    func(l gateway.LinkCard) store.Draft { return bot.LinkDraft(l.Member, l.App.Slug, l.Chat, l.URL) },
 		AccountCard: func(a store.Account, l store.Link) store.Draft { return bot.AccountCard(a, l.Membership) },
 		Accounts: gateway.AccountWords{
 			Broken: bot.BrokenCard, Mended: bot.MendedNotice, Choose: bot.ChooseCard, Resume: bot.Resumed(h.appName),
@@ -155,6 +155,11 @@ func (h *house) buildBot(context.Context) error {
 	}
 	for _, a := range h.grantedApps() {
 		cfg.Apps = append(cfg.Apps, bot.App(a))
+	}
+	for _, u := range h.cfg.Upstreams {
+		if u.Auth != upstream.AuthOAuth {
+			cfg.Open = append(cfg.Open, bot.App{Slug: u.Slug, Name: u.Name})
+		}
 	}
 	if len(cfg.Apps) > 0 {
 		cfg.Connect = func(ctx context.Context, m store.Membership, app string, from store.UpdateRef, chat store.Chat) error {

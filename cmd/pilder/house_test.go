@@ -7,6 +7,7 @@ import (
 
 	"pilder/gateway"
 	"pilder/gateway/pipedream"
+	"pilder/policy"
 	"pilder/prompt"
 	"pilder/store"
 )
@@ -20,7 +21,7 @@ func TestInstructionsOfTwentyAppsFitAndSayTheCriticalFirst(t *testing.T) {
 		apps = append(apps, pipedream.App{Slug: fmt.Sprintf("app_de_prueba_%d", i), Name: pipedream.Text{ES: name, EN: name},
 			Category:    pipedream.Text{ES: fmt.Sprintf("cosa %d", i/2), EN: fmt.Sprintf("thing %d", i/2)},
 			Instruction: pipedream.Text{ES: strings.Repeat("sirve para muchísimas cosas ", 6), EN: strings.Repeat("does a lot of things ", 6)}})
-		connected = append(connected, gateway.App{Slug: apps[i].Slug, Name: name})
+		connected = append(connected, gateway.App{Slug: apps[i].Slug, Name: policy.Text(apps[i].Name)})
 	}
 	for _, lang := range []string{"es", "en"} {
 		in := gateway.Instructions{Lang: lang, Apps: connected}
@@ -35,7 +36,7 @@ func TestInstructionsOfTwentyAppsFitAndSayTheCriticalFirst(t *testing.T) {
 			t.Errorf("%s: the critical does not come first:\n%s", lang, got)
 		}
 		for _, a := range connected {
-			if !strings.Contains(got, "\n"+a.Name+" ("+a.Slug+"-*)") {
+			if !strings.Contains(got, "\n"+a.Name.In(lang)+" ("+a.Slug+"-*)") {
 				t.Errorf("%s: %s has no line:\n%s", lang, a.Name, got)
 			}
 		}

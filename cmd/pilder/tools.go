@@ -65,7 +65,7 @@ func catalogue(cmd *cobra.Command, cfg Config) ([]gateway.Tool, error) {
 	if cfg.PipedreamProject == "" {
 		fmt.Fprintln(cmd.ErrOrStderr(), "pilder: no connected apps are configured (pipedream.project_id); these are the house tools")
 		everything.Apps = []string{"gmail"}
-		house.Apps = []gateway.App{{Slug: "google_calendar", Name: "Google Calendar"}}
+		house.Apps = []gateway.App{{Slug: "google_calendar", Name: policy.Text{ES: "Google Calendar", EN: "Google Calendar"}}}
 	} else {
 		pd := pipedreamConfig(cfg)
 		pd.Log = zerolog.Nop()
@@ -79,7 +79,7 @@ func catalogue(cmd *cobra.Command, cfg Config) ([]gateway.Tool, error) {
 		for _, a := range apps.Apps() {
 			everything.Apps = append(everything.Apps, a.Slug)
 		}
-		house.Apps = []gateway.App{{Slug: "another_app", Name: "another app"}}
+		house.Apps = []gateway.App{{Slug: "another_app", Name: policy.Text{ES: "otra app", EN: "another app"}}}
 		connectors = append(connectors, apps)
 	}
 	if len(cfg.Upstreams) > 0 {

@@ -68,7 +68,7 @@ func (h *house) openApps(company policy.CompanyID) []gateway.App {
 	}
 	var all []gateway.App
 	for _, u := range h.upstreams.Open(company) {
-		all = append(all, gateway.App{Slug: u.Slug, Name: u.Name.In("es")})
+		all = append(all, gateway.App{Slug: u.Slug, Name: u.Name})
 	}
 	return all
 }

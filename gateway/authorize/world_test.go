@@ -133,7 +133,7 @@ func (w *world) build(t *testing.T) {
 		},
 	}
 	for _, a := range w.cfg.Apps {
-		cfg.Apps = append(cfg.Apps, gateway.App{Slug: a.Slug, Name: a.Name})
+		cfg.Apps = append(cfg.Apps, gateway.App{Slug: a.Slug, Name: policy.Text{ES: a.Name, EN: a.Name}})
 	}
 	w.g = need(gateway.New(cfg, w.Store))(t)
 	ctx, cancel := context.WithCancel(context.Background())

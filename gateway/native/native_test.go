@@ -29,7 +29,7 @@ func newHouse(t *testing.T) *house {
 	t.Helper()
 	h := &house{}
 	c, err := native.New(native.Config{
-		Apps: []gateway.App{{Slug: "gmail", Name: "Gmail"}, {Slug: "asana", Name: "Asana"}},
+		Apps: []gateway.App{{Slug: "gmail", Name: policy.Text{ES: "Gmail", EN: "Gmail"}}, {Slug: "asana", Name: policy.Text{ES: "Tareas", EN: "Tasks"}}},
 		Send: func(_ context.Context, _ gateway.Call, m native.Mail) (gateway.Result, error) {
 			h.sent = append(h.sent, m)
 			return gateway.Result{Outcome: store.OutcomeDone, Text: "sent"}, nil
@@ -106,6 +106,22 @@ func TestConnectOffersExactlyWhatIsNotConnected(t *testing.T) {
 		t.Fatal(err)
 	}
 	same(t, []string{"asana"}, schema.Properties["app"].Enum)
+}
+
+func TestAnAppIsOfferedByTheNameItHasInTheCallersLanguage(t *testing.T) {
+	for lang, want := range map[string]string{"es": "La app: gmail = Gmail, asana = Tareas", "en": "The app: gmail = Gmail, asana = Tasks"} {
+		tools, err := newHouse(t).Tools(t.Context(), gateway.Caller{Lang: lang})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var schema struct {
+			Properties map[string]struct{ Description string }
+		}
+		if err := json.Unmarshal(tools[1].InputSchema, &schema); err != nil {
+			t.Fatal(err)
+		}
+		same(t, want, schema.Properties["app"].Description)
+	}
 }
 
 func TestMailIsHandedOverAsWritten(t *testing.T) {

@@ -123,7 +123,7 @@ func connectTool(lang string, offered []gateway.App) gateway.Tool {
 	slugs, names := []string{}, []string{}
 	for _, a := range offered {
 		slugs = append(slugs, a.Slug)
-		names = append(names, a.Slug+" = "+a.Name)
+		names = append(names, a.Slug+" = "+a.Name.In(lang))
 	}
 	return gateway.Tool{
 		Name:        toolConnect,

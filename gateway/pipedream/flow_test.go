@@ -51,7 +51,7 @@ func openOffice(t *testing.T, openStore func(store.Config) *store.Store) *office
 	}
 	o.g, err = gateway.New(gateway.Config{
 		TokenKeys: []gateway.TokenKey{{ID: "k", Secret: store.NewSecret("a key of at least 32 bytes, for a test")}},
-		Apps:      []gateway.App{{Slug: "notion", Name: "Notion"}}, PublicURL: "https://pilder.example", Connect: o.conn.Connect(),
+		Apps:      []gateway.App{{Slug: "notion", Name: policy.Text{ES: "Notion", EN: "Notion"}}}, PublicURL: "https://pilder.example", Connect: o.conn.Connect(),
 		Card:    func(store.Approval, store.Approver) store.Draft { return store.Draft{} },
 		Outcome: func(store.Approval, store.Outcome, string) []store.Draft { return nil },
 		Lost:    func(store.CallView, store.Run) []store.Draft { return nil },

@@ -40,7 +40,7 @@ func newHouse(t *testing.T, own string, change func(*upstream.Spec, *upstream.Co
 	g := need(gateway.New(gateway.Config{
 		TokenKeys: []gateway.TokenKey{{ID: "k", Secret: store.NewSecret(strings.Repeat("k", 32))}},
 		Open: func(policy.CompanyID) []gateway.App {
-			return []gateway.App{{Slug: "notes", Name: "Notes"}, {Slug: "other", Name: "Other"}}
+			return []gateway.App{{Slug: "notes", Name: policy.Text{ES: "Notas", EN: "Notes"}}, {Slug: "other", Name: policy.Text{ES: "Otra", EN: "Other"}}}
 		},
 		Changes: h.Changes,
 		Card:    func(a store.Approval, _ store.Approver) store.Draft { return store.Draft{Notice: a.Tool} },
