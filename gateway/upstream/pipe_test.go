@@ -3,10 +3,12 @@ package upstream_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -85,6 +87,34 @@ func TestAProgramIsSharedWhereTheOperatorSaysSo(t *testing.T) {
 	w.call(t, "ana", "read", `{}`)
 	w.call(t, "bo", "read", `{}`)
 	same(t, "processes", []string{"shared"}, p.owners())
+}
+
+func TestEveryProgramEndsHoweverManyThereAre(t *testing.T) {
+	p := &processes{sim: mcp.New(mcp.Config{OnlyLegacy: true}, mcp.Simple("read"))}
+	var ended atomic.Int64
+	w := newWorld(t, p.sim, func(s *upstream.Spec, cfg *upstream.Config) {
+		s.URL, s.Command = "", []string{"server", "--stdio"}
+		cfg.Start = func(ctx context.Context, c upstream.Command) (io.ReadWriteCloser, error) {
+			pipe, err := p.start(ctx, c)
+			return &counted{ReadWriteCloser: pipe, closed: sync.OnceFunc(func() { ended.Add(1) })}, err
+		}
+	})
+	for i := range 300 {
+		same(t, "a call", wentWell, saidBy(t, w.call(t, fmt.Sprint(i), "read", `{}`)))
+	}
+	w.Close(t.Context())
+	same(t, "processes that ended", 301, int(ended.Load())) // one looks at the list
+}
+
+// counted is a pipe that tells that it was closed.
+type counted struct {
+	io.ReadWriteCloser
+	closed func()
+}
+
+func (c *counted) Close() error {
+	c.closed()
+	return c.ReadWriteCloser.Close()
 }
 
 func TestAProgramThatDiesIsStartedAgain(t *testing.T) {
