@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -139,6 +140,76 @@ func TestAProgramThatDiesIsStartedAgain(t *testing.T) {
 			t.Errorf("%s: performed %d", tt.fault, n)
 		}
 		same(t, "the next write", wentWell, saidBy(t, w.call(t, "ana", "write", `{"next":1}`)))
+	}
+}
+
+func TestAProgramThatReadHalfALineIsNotAskedAgain(t *testing.T) {
+	var torn atomic.Pointer[context.CancelFunc] // of the caller that goes away in the middle of the next line
+	w, p := stdio(t, func(_ *upstream.Spec, cfg *upstream.Config) {
+		start := cfg.Start
+		cfg.Start = func(ctx context.Context, c upstream.Command) (io.ReadWriteCloser, error) {
+			pipe, err := start(ctx, c)
+			return &tearing{ReadWriteCloser: pipe, torn: &torn}, err
+		}
+	}, mcp.Simple("read"), mcp.Simple("write"))
+	same(t, "a read", wentWell, saidBy(t, w.call(t, "ana", "read", `{}`)))
+	ctx, cancel := context.WithCancel(t.Context())
+	torn.Store(&cancel)
+	w.do(t, ctx, gateway.Call{Caller: caller("ana"), Tool: "notes-write", Args: json.RawMessage(`{"n":1}`)})
+	same(t, "the next write", wentWell, saidBy(t, w.call(t, "ana", "write", `{"n":2}`)))
+	same(t, "processes", []string{"house", "mem_ana", "mem_ana"}, p.owners())
+}
+
+// tearing is a pipe of which one line is written by half: its reader took no more in time, and its caller went away.
+type tearing struct {
+	io.ReadWriteCloser
+	torn *atomic.Pointer[context.CancelFunc]
+}
+
+func (p *tearing) Write(b []byte) (int, error) {
+	cancel := p.torn.Swap(nil)
+	if cancel == nil {
+		return p.ReadWriteCloser.Write(b)
+	}
+	n, _ := p.ReadWriteCloser.Write(b[:len(b)/2])
+	(*cancel)()
+	return n, os.ErrDeadlineExceeded
+}
+
+func TestAProgramThatHangsIsStartedAgain(t *testing.T) {
+	w, p := stdio(t, nil, mcp.Simple("write"))
+	w.names(t, "ana")
+	p.sim.Fail(mcp.Hang, mcp.Hang)
+	for n := range 2 {
+		glass := hourglass{t.Context(), make(chan struct{})}
+		came := make(chan gateway.Result, 1)
+		go func() {
+			came <- w.do(t, glass, gateway.Call{Caller: caller("ana"), Tool: "notes-write", Args: json.RawMessage(`{}`)})
+		}()
+		if !p.sim.Until(func() bool { return len(p.sim.Performed()) == n+1 }) {
+			t.Fatal("the call never began")
+		}
+		close(glass.sand)
+		same(t, "outcome", "outcome_unknown", (<-came).Code)
+	}
+	same(t, "the next", wentWell, saidBy(t, w.call(t, "ana", "write", `{}`)))
+	same(t, "processes", []string{"house", "mem_ana", "mem_ana"}, p.owners())
+}
+
+// hourglass is a context whose deadline comes when the test says so.
+type hourglass struct {
+	context.Context
+	sand chan struct{}
+}
+
+func (h hourglass) Done() <-chan struct{} { return h.sand }
+
+func (h hourglass) Err() error {
+	select {
+	case <-h.sand:
+		return context.DeadlineExceeded
+	default:
+		return nil
 	}
 }
 
