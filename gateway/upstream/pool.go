@@ -206,9 +206,19 @@ func (u *server) resting(now time.Time) bool {
 	return now.Before(u.until)
 }
 
-// isOutage tells whether an error says that the upstream itself is not there, is broken, or takes too long.
+// isOutage tells whether an error says that the upstream itself is not there, is broken, or takes too long: in the handshake
+// as in the call.
 func isOutage(err error) bool {
+	var shaking *handshakeError
+	if errors.As(err, &shaking) {
+		err = shaking.err
+	}
 	var status *statusError
-	return errors.Is(err, errNotSent) && !errors.Is(err, errNoSecret) && !errors.Is(err, context.Canceled) ||
-		errors.As(err, &status) && status.status >= 500 || errors.Is(err, context.DeadlineExceeded)
+	switch {
+	case errors.Is(err, errNoSecret), errors.Is(err, context.Canceled), errors.Is(err, errCancelled):
+		return false
+	case errors.As(err, &status):
+		return status.status >= 500
+	}
+	return errors.Is(err, errNotSent) || errors.Is(err, errLost) || errors.Is(err, context.DeadlineExceeded)
 }
