@@ -3,6 +3,8 @@ package upstream_test
 import (
 	"context"
 	"errors"
+	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -177,4 +179,15 @@ func TestAnUpstreamIsForItsCompaniesAlone(t *testing.T) {
 	if len(w.sim.Requests()) != 0 {
 		t.Error("the upstream was asked")
 	}
+}
+
+func TestASecretGoesThroughNoProxyOfTheMachine(t *testing.T) {
+	asked := false
+	all := http.DefaultTransport.(*http.Transport)
+	before := all.Proxy
+	all.Proxy = func(*http.Request) (*url.URL, error) { asked = true; return nil, nil }
+	t.Cleanup(func() { all.Proxy = before })
+	w := newWorld(t, mcp.New(mcp.Config{}, mcp.Simple("read")), nil)
+	same(t, "a call", wentWell, saidBy(t, w.call(t, "ana", "read", `{}`)))
+	same(t, "a proxy was looked for", false, asked)
 }
