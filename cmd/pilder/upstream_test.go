@@ -139,6 +139,61 @@ func TestAListingSendsAnOAuthUpstreamNothing(t *testing.T) {
 	}
 }
 
+func TestWhatAnOAuthUpstreamOfferedAnyCompanyIsListed(t *testing.T) {
+	config, _, _ := home(t)
+	more(t, config, "upstreams:\n  - {slug: wiki, name: {es: La wiki}, url: 'http://127.0.0.1:9', auth: oauth}\n")
+	cfg, err := LoadConfig(config, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := openStore(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for company, tools := range map[policy.CompanyID][]string{"com_a": {"read", "save"}, "com_b": {"save", "share"}} {
+		list := map[string]store.ToolDefinition{}
+		for _, name := range tools {
+			text := `{"name":"` + name + `","description":"Does it.","inputSchema":{"type":"object"}}`
+			list[name] = store.ToolDefinition{Hash: text, Text: json.RawMessage(text)}
+		}
+		if _, err := s.SeeUpstreamTools(t.Context(), "wiki", company, list, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := command(t, config, "", "upstream", "list"); !strings.Contains(got, "3 tools    0 waiting") {
+		t.Errorf("list: %s", got)
+	}
+	got := command(t, config, "", "tools", "list")
+	for _, name := range []string{"read", "save", "share"} {
+		if n := strings.Count(got, "wiki-"+name+" "); n != 1 {
+			t.Errorf("%s is listed %d times:\n%s", name, n, got)
+		}
+	}
+}
+
+func TestOnlyWhoCallsUpstreamsNeedsASandboxForThem(t *testing.T) {
+	config, _, _ := home(t)
+	more(t, config, "sandbox:\n  mode: none\nupstreams:\n  - {slug: files, name: {es: Archivos}, command: [server]}\n")
+	cfg, err := LoadConfig(config, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]bool{}
+	for _, role := range []string{"bot", "worker", "gateway", "all"} {
+		h, err := buildHouse(t.Context(), cfg, zerolog.Nop(), houseOptions{role: role})
+		if err == nil {
+			err = h.Close()
+		}
+		got[role] = err == nil
+	}
+	if d := cmp.Diff(map[string]bool{"bot": true, "worker": false, "gateway": false, "all": false}, got); d != "" {
+		t.Errorf("starts without a sandbox (-want +got):\n%s", d)
+	}
+}
+
 // more adds to a configuration.
 func more(t *testing.T, config, text string) {
 	t.Helper()
