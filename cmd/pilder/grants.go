@@ -71,29 +71,15 @@ func (h *house) bearer(ctx context.Context, c gateway.Caller, app, account strin
 	case !h.isGranted(app):
 		return h.upstreamSecret(ctx, app)
 	case h.grants == nil:
-		return store.Secret{}, upstream.ErrReconnect
+		return store.Secret{}, gateway.ErrReconnect
 	}
-	get := h.grants.Bearer
-	if account != "" {
-		get = func(ctx context.Context, c gateway.Caller, app string) (store.Secret, error) {
-			return h.grants.BearerOf(ctx, c, app, account)
-		}
-	}
-	secret, err := get(ctx, c, app)
-	if errors.Is(err, authorize.ErrReconnect) {
-		err = errors.Join(upstream.ErrReconnect, err)
-	}
-	return secret, err
+	return h.grants.Bearer(ctx, c, app, account)
 }
 
 // bearerRefused has the next one be a fresh one. What comes of that, Bearer says.
 func (h *house) bearerRefused(ctx context.Context, c gateway.Caller, app, account string, secret store.Secret) {
-	switch {
-	case !h.isGranted(app), h.grants == nil:
-	case account == "":
-		_ = h.grants.Refused(ctx, c, app, secret)
-	default:
-		_ = h.grants.RefusedOf(ctx, c, app, account, secret)
+	if h.grants != nil && h.isGranted(app) {
+		_ = h.grants.Refused(ctx, c, app, account, secret)
 	}
 }
 

@@ -28,7 +28,7 @@ func (k *keyring) bearer(_ context.Context, c gateway.Caller, _, _ string) (stor
 	defer k.mu.Unlock()
 	own := k.secrets[c.Principal.Membership]
 	if len(own) == 0 {
-		return store.Secret{}, upstream.ErrReconnect
+		return store.Secret{}, gateway.ErrReconnect
 	}
 	return store.NewSecret(own[0]), nil
 }
@@ -190,4 +190,22 @@ func TestASecretGoesThroughNoProxyOfTheMachine(t *testing.T) {
 	w := newWorld(t, mcp.New(mcp.Config{}, mcp.Simple("read")), nil)
 	same(t, "a call", wentWell, saidBy(t, w.call(t, "ana", "read", `{}`)))
 	same(t, "a proxy was looked for", false, asked)
+}
+
+func TestWhoeverHasSeveralAccountsAndChoseNoneIsToldSo(t *testing.T) {
+	for _, legacy := range []bool{false, true} {
+		w := newWorld(t, mcp.New(mcp.Config{OnlyLegacy: legacy}, mcp.Simple("write")), func(s *upstream.Spec, cfg *upstream.Config) {
+			s.Auth = upstream.AuthOAuth
+			cfg.Bearer = func(context.Context, gateway.Caller, string, string) (store.Secret, error) {
+				return store.NewSecret("ana-token"), nil
+			}
+		})
+		w.names(t, "ana")
+		w.cfg.Bearer = func(context.Context, gateway.Caller, string, string) (store.Secret, error) {
+			return store.Secret{}, gateway.ErrChooseAccount
+		}
+		w.build(t)
+		choose := said{Outcome: store.OutcomeFailed, Code: "choose_account", Performed: "no", Retry: "person"}
+		same(t, "a call", choose, saidBy(t, w.call(t, "ana", "write", `{}`)))
+	}
 }
