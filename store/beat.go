@@ -393,7 +393,7 @@ func (s *Store) tidy(ctx context.Context) error {
 		{`DELETE FROM away WHERE until_ms < $1`, now - buttonTTL.Milliseconds()},
 		{`DELETE FROM chat_pause WHERE until_ms < $1`, now},
 		{`DELETE FROM errand WHERE expires_ms < $1`, now},
-		{`DELETE FROM credential WHERE created_ms < $1 AND ` + credentialOfNobody, now - credentialWaits.Milliseconds()},
+		{`DELETE FROM credential WHERE created_ms < $1 AND ` + credentialOfNobody, now - credentialKept.Milliseconds()}, // unrevoked
 		{`DELETE FROM instance WHERE beat_ms < ` + s.d.nowMS + ` - $1`, (24 * time.Hour).Milliseconds()},
 	} {
 		err := s.quietTx(ctx, func(tx *sql.Tx) error {

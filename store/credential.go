@@ -24,8 +24,13 @@ type Credential struct {
 	Broken     string    // why its person has to connect again; empty: they have not
 }
 
-// credentialWaits is how long a credential that nobody was asked about, or that nobody wanted, is kept.
-const credentialWaits = 24 * time.Hour
+const (
+	// credentialWaits is how long a credential that nobody was asked about, or that nobody wanted, waits for its account; then
+	// it is there to be revoked.
+	credentialWaits = 24 * time.Hour
+	// credentialKept is when it is forgotten though nobody came to revoke it.
+	credentialKept = 7 * 24 * time.Hour
+)
 
 // credentialOfNobody is a condition on credential.
 const credentialOfNobody = `NOT EXISTS (SELECT 1 FROM account a WHERE a.company_id = credential.company_id
@@ -185,6 +190,26 @@ func (s *Store) TakeCredential(ctx context.Context, externalUser string, id Cred
 	})
 	if err != nil {
 		return Credential{}, fmt.Errorf("taking credential %s: %w", id, err)
+	}
+	return c, nil
+}
+
+// TakeCredentialOfNobody removes a credential that waited in vain for its person's word, or whose removal was cut off, and
+// gives it a last time, to be revoked at its server: the one that waited longest. ErrNotFound when there is none.
+func (s *Store) TakeCredentialOfNobody(ctx context.Context) (Credential, error) {
+	var c Credential
+	err := s.tx(ctx, func(tx *sql.Tx) (err error) {
+		if c, err = s.credential(ctx, tx, `created_ms < $1 AND `+credentialOfNobody+` ORDER BY created_ms, credential_id LIMIT 1`+s.d.forUpdate,
+			s.now()-credentialWaits.Milliseconds()); err != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, `DELETE FROM credential WHERE credential_id = $1 AND company_id = $2`, c.ID, c.Company); err != nil {
+			return err
+		}
+		return s.audit(ctx, tx, c.Company, actorPilder, "credential.taken", string(c.ID), ofApp{c.App})
+	})
+	if err != nil {
+		return Credential{}, fmt.Errorf("taking a credential of nobody: %w", err)
 	}
 	return c, nil
 }

@@ -212,11 +212,25 @@ func TestOfTwoRegistrationsAtOneServerOneCounts(t *testing.T) {
 	})
 }
 
-func TestACredentialThatNobodyWantedGoesAfterADay(t *testing.T) {
+func TestACredentialThatNobodyWantedIsTakenAfterADay(t *testing.T) {
+	eachTown(t, func(t *testing.T, w *town) {
+		unwanted := w.credential(t, w.member, "never confirmed", false)
+		w.credential(t, w.approver, "in use", true)
+		_, err := w.TakeCredentialOfNobody(t.Context())
+		wants(t, err, store.ErrNotFound)
+		w.clock.Advance(25 * time.Hour)
+		w.credential(t, w.member, "just filed", false)
+		same(t, unwanted, need(w.TakeCredentialOfNobody(t.Context()))(t))
+		_, err = w.TakeCredentialOfNobody(t.Context())
+		wants(t, err, store.ErrNotFound)
+	})
+}
+
+func TestACredentialThatNobodyTookGoesAfterAWeek(t *testing.T) {
 	eachTown(t, func(t *testing.T, w *town) {
 		w.credential(t, w.member, "never confirmed", false)
 		kept := w.credential(t, w.approver, "in use", true)
-		w.clock.Advance(25 * time.Hour)
+		w.clock.Advance(8 * 24 * time.Hour)
 		w.credential(t, w.member, "just filed", false)
 		ctx, cancel := context.WithCancel(t.Context())
 		ran := make(chan error, 1)

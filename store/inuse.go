@@ -136,11 +136,11 @@ func (s *Store) choose(ctx context.Context, tx *sql.Tx, a Account) error {
 	return err
 }
 
-// chooseFirst makes an account the chosen one where its app has none yet.
+// chooseFirst makes an account the chosen one where its app has no other that works.
 func (s *Store) chooseFirst(ctx context.Context, tx *sql.Tx, a Account) (bool, error) {
 	var others int
 	err := tx.QueryRowContext(ctx, `SELECT COUNT(*) FROM account WHERE company_id = $1 AND membership_id = $2 AND app = $3
-		AND account_id <> $4 AND `+inUse, a.Company, a.Membership, a.App, a.ID).Scan(&others)
+		AND account_id <> $4 AND state = 'active'`, a.Company, a.Membership, a.App, a.ID).Scan(&others)
 	if err != nil || others > 0 {
 		return a.Chosen, err
 	}

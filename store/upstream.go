@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 )
 
@@ -41,7 +43,8 @@ func (s *Store) SeeUpstreamTools(ctx context.Context, upstream string, company C
 	var seen SeenUpstream
 	err := s.quietTx(ctx, func(tx *sql.Tx) error {
 		seen = SeenUpstream{}
-		known, err := s.upstreamTools(ctx, tx, upstream, company)
+		// Locked: an acceptance between this reading and the writing would be undone.
+		known, err := s.upstreamToolsWhere(ctx, tx, `upstream = $1 AND company_id = $2 ORDER BY tool`+s.d.forUpdate, upstream, company)
 		if err != nil {
 			return err
 		}
@@ -55,12 +58,12 @@ func (s *Store) SeeUpstreamTools(ctx context.Context, upstream string, company C
 				}
 			}
 		}
-		for name, d := range list {
+		for _, name := range slices.Sorted(maps.Keys(list)) { // two that write one list do it in one order
 			t, before := byName[name]
 			if !before {
 				t = UpstreamTool{Upstream: upstream, Company: company, Tool: name}
 			}
-			held, err := s.seeUpstreamTool(ctx, tx, t, before, d, review)
+			held, err := s.seeUpstreamTool(ctx, tx, t, before, list[name], review)
 			if err != nil {
 				return err
 			}
@@ -116,6 +119,21 @@ func (s *Store) UpstreamTools(ctx context.Context, upstream string, company Comp
 	all, err := s.upstreamTools(ctx, s.reads, upstream, company)
 	if err != nil {
 		return nil, fmt.Errorf("reading the tools of %s: %w", upstream, err)
+	}
+	return all, nil
+}
+
+// UpstreamCompanies gives the companies that have a list of an upstream's tools to themselves.
+func (s *Store) UpstreamCompanies(ctx context.Context, upstream string) ([]CompanyID, error) {
+	var all []CompanyID
+	rows, err := s.reads.QueryContext(ctx, `SELECT DISTINCT company_id FROM upstream_tool WHERE upstream = $1 AND company_id <> '' ORDER BY company_id`, upstream)
+	err = each(rows, err, func(scan func(...any) error) error {
+		var c CompanyID
+		defer func() { all = append(all, c) }()
+		return scan(&c)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading who has tools of %s: %w", upstream, err)
 	}
 	return all, nil
 }

@@ -63,6 +63,32 @@ func TestAnUpstreamsToolIsAcceptedAtFirstSightAndHeldWhenItChanges(t *testing.T)
 		if all := need(s.UpstreamTools(t.Context(), "notes", "com_other"))(t); len(all) != 0 {
 			t.Errorf("another company's: %+v", all)
 		}
+		need(s.SeeUpstreamTools(t.Context(), "notes", "com_a", map[string]store.ToolDefinition{"add": one, "new": one}, false))(t)
+		if d := cmp.Diff([]store.CompanyID{"com_a"}, need(s.UpstreamCompanies(t.Context(), "notes"))(t)); d != "" {
+			t.Errorf("companies with a list of their own (-want +got):\n%s", d)
+		}
+	})
+}
+
+func TestALookNeverUndoesAnAcceptance(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, open func(store.Config) *store.Store) {
+		s := open(store.Config{})
+		look := func(d store.ToolDefinition) error {
+			_, err := s.SeeUpstreamTools(t.Context(), "notes", "", map[string]store.ToolDefinition{"add": d}, false)
+			return err
+		}
+		wants(t, look(defined("first")), nil)
+		for i := range 40 {
+			next := defined(fmt.Sprint("next ", i))
+			wants(t, look(next), nil)
+			looked := make(chan error)
+			go func() { looked <- look(defined(fmt.Sprint("later ", i))) }()
+			err := s.AcceptUpstreamTool(t.Context(), "notes", "", "add", next.Hash)
+			wants(t, <-looked, nil)
+			if got := need(s.UpstreamTools(t.Context(), "notes", ""))(t)[0].Accepted.Hash; err == nil && got != next.Hash {
+				t.Fatal("what an operator accepted is not what is offered")
+			}
+		}
 	})
 }
 

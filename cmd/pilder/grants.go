@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"pilder/gateway"
 	"pilder/gateway/authorize"
@@ -62,43 +63,27 @@ func (h *house) grantedApps() []gateway.App {
 	return all
 }
 
-// bearer gives what an upstream knows a caller by: the person's own grant, or what the operator keeps for all.
+// bearer gives what an upstream knows a caller by: the person's own grant, or what the operator keeps for all. What is kept
+// for an upstream with grants is the OAuth client's secret, which is for the authorization server only: a process without
+// grants has nothing to send.
 func (h *house) bearer(ctx context.Context, c gateway.Caller, app, account string) (store.Secret, error) {
-	if !h.isGranted(app) {
+	switch {
+	case !h.isGranted(app):
 		return h.upstreamSecret(ctx, app)
+	case h.grants == nil:
+		return store.Secret{}, gateway.ErrReconnect
 	}
-	get := h.grants.Bearer
-	if account != "" {
-		get = func(ctx context.Context, c gateway.Caller, app string) (store.Secret, error) {
-			return h.grants.BearerOf(ctx, c, app, account)
-		}
-	}
-	secret, err := get(ctx, c, app)
-	if errors.Is(err, authorize.ErrReconnect) {
-		err = errors.Join(upstream.ErrReconnect, err)
-	}
-	return secret, err
+	return h.grants.Bearer(ctx, c, app, account)
 }
 
 // bearerRefused has the next one be a fresh one. What comes of that, Bearer says.
 func (h *house) bearerRefused(ctx context.Context, c gateway.Caller, app, account string, secret store.Secret) {
-	switch {
-	case !h.isGranted(app):
-	case account == "":
-		_ = h.grants.Refused(ctx, c, app, secret)
-	default:
-		_ = h.grants.RefusedOf(ctx, c, app, account, secret)
+	if h.grants != nil && h.isGranted(app) {
+		_ = h.grants.Refused(ctx, c, app, account, secret)
 	}
 }
 
+// isGranted tells whether people connect an upstream themselves.
 func (h *house) isGranted(app string) bool {
-	if h.grants == nil {
-		return false
-	}
-	for _, a := range h.grantedApps() {
-		if a.Slug == app {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(h.cfg.Upstreams, func(u upstream.Spec) bool { return u.Slug == app && u.Auth == upstream.AuthOAuth })
 }

@@ -328,7 +328,7 @@ func (h *house) stages() [][]func(context.Context) error {
 		}
 	}
 	var sources []func(context.Context) error // what doors and runs call
-	if h.upstreams != nil && (h.role("worker") || h.role("gateway")) {
+	if h.upstreams != nil && h.callsUpstreams() {
 		sources = append(sources, h.upstreams.Run)
 	}
 	if h.grants != nil {

@@ -82,17 +82,6 @@ func catalogue(cmd *cobra.Command, cfg Config) ([]gateway.Tool, error) {
 		house.Apps = []gateway.App{{Slug: "another_app", Name: policy.Text{ES: "otra app", EN: "another app"}}}
 		connectors = append(connectors, apps)
 	}
-	if len(cfg.Upstreams) > 0 {
-		others, close, err := listingUpstreams(cmd, cfg)
-		if err != nil {
-			return nil, err
-		}
-		defer close()
-		for _, u := range cfg.Upstreams {
-			everything.Apps = append(everything.Apps, u.Slug)
-		}
-		connectors = append(connectors, others)
-	}
 	own, err := native.New(house)
 	if err != nil {
 		return nil, err
@@ -103,12 +92,19 @@ func catalogue(cmd *cobra.Command, cfg Config) ([]gateway.Tool, error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, t := range tools {
-			if err := gateway.CheckTool(t); err != nil {
-				return nil, err
-			}
+		all = append(all, tools...)
+	}
+	if len(cfg.Upstreams) > 0 {
+		tools, err := upstreamTools(cmd, cfg)
+		if err != nil {
+			return nil, err
 		}
 		all = append(all, tools...)
+	}
+	for _, t := range all {
+		if err := gateway.CheckTool(t); err != nil {
+			return nil, err
+		}
 	}
 	return all, nil
 }

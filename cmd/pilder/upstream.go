@@ -46,16 +46,11 @@ func upstreamListCommand() *cobra.Command {
 					return err
 				}
 				for _, u := range cfg.Upstreams {
-					tools, err := s.UpstreamTools(ctx, u.Slug, "")
+					listed, err := countTools(ctx, s, u.Slug)
 					if err != nil {
 						return err
 					}
-					listed, waiting := 0, 0
-					for _, t := range tools {
-						if t.Listed {
-							listed++
-						}
-					}
+					waiting := 0
 					for _, t := range held {
 						if t.Upstream == u.Slug {
 							waiting++
@@ -71,6 +66,27 @@ func upstreamListCommand() *cobra.Command {
 			})
 		},
 	}
+}
+
+// countTools counts the tools in the last list of an upstream or, where each company has a list to itself, in any of them.
+func countTools(ctx context.Context, s *store.Store, slug string) (int, error) {
+	companies, err := s.UpstreamCompanies(ctx, slug)
+	if err != nil {
+		return 0, err
+	}
+	listed := map[string]bool{}
+	for _, company := range append(companies, "") {
+		tools, err := s.UpstreamTools(ctx, slug, company)
+		if err != nil {
+			return 0, err
+		}
+		for _, t := range tools {
+			if t.Listed {
+				listed[t.Tool] = true
+			}
+		}
+	}
+	return len(listed), nil
 }
 
 func upstreamSecretCommand() *cobra.Command {

@@ -77,14 +77,7 @@ func TestAnOperatorKeepsASecretAndReviewsWhatChanged(t *testing.T) {
 	sim := mcp.New(mcp.Config{Header: "X-Api-Key", Secrets: []string{"the-key"}}, mcp.Simple("save"))
 	server := httptest.NewServer(sim.Handler())
 	defer server.Close()
-	text, err := os.ReadFile(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text = append(text, "upstreams:\n  - {slug: wiki, name: {es: La wiki}, url: '"+server.URL+"', auth: header, header: X-Api-Key}\n"...)
-	if err := os.WriteFile(config, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	more(t, config, "upstreams:\n  - {slug: wiki, name: {es: La wiki}, url: '"+server.URL+"', auth: header, header: X-Api-Key}\n")
 	pilder := func(stdin string, args ...string) string { return command(t, config, stdin, args...) }
 	if got := pilder("two\nlines\n", "upstream", "secret", "wiki"); !strings.Contains(got, "one line") {
 		t.Errorf("two lines: %s", got)
@@ -126,6 +119,90 @@ func TestAnOperatorKeepsASecretAndReviewsWhatChanged(t *testing.T) {
 	}
 	if got := pilder("", "policy", "explain", "Acme", string(m.ID), "wiki-save"); !strings.Contains(got, "call.unknown") {
 		t.Errorf("explain: %s", got)
+	}
+}
+
+func TestAListingSendsAnOAuthUpstreamNothing(t *testing.T) {
+	config, _, _ := home(t)
+	sim := mcp.New(mcp.Config{Header: "Authorization", Secrets: []string{"client-secret"}}, mcp.Simple("save"))
+	server := httptest.NewServer(sim.Handler())
+	defer server.Close()
+	more(t, config, "upstreams:\n  - {slug: wiki, name: {es: La wiki}, url: '"+server.URL+"', auth: oauth, oauth: {client_id: pilder}}\n")
+	if got := command(t, config, "client-secret\n", "upstream", "secret", "wiki"); got != "" {
+		t.Fatalf("keeping a secret: %s", got)
+	}
+	if got := command(t, config, "", "tools", "list"); strings.Contains(got, "wiki-") || strings.Contains(got, "error: ") {
+		t.Errorf("tools: %s", got)
+	}
+	if d := cmp.Diff(0, len(sim.Requests())); d != "" {
+		t.Errorf("requests (-want +got):\n%s", d)
+	}
+}
+
+func TestWhatAnOAuthUpstreamOfferedAnyCompanyIsListed(t *testing.T) {
+	config, _, _ := home(t)
+	more(t, config, "upstreams:\n  - {slug: wiki, name: {es: La wiki}, url: 'http://127.0.0.1:9', auth: oauth}\n")
+	cfg, err := LoadConfig(config, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := openStore(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for company, tools := range map[policy.CompanyID][]string{"com_a": {"read", "save"}, "com_b": {"save", "share"}} {
+		list := map[string]store.ToolDefinition{}
+		for _, name := range tools {
+			text := `{"name":"` + name + `","description":"Does it.","inputSchema":{"type":"object"}}`
+			list[name] = store.ToolDefinition{Hash: text, Text: json.RawMessage(text)}
+		}
+		if _, err := s.SeeUpstreamTools(t.Context(), "wiki", company, list, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := command(t, config, "", "upstream", "list"); !strings.Contains(got, "3 tools    0 waiting") {
+		t.Errorf("list: %s", got)
+	}
+	got := command(t, config, "", "tools", "list")
+	for _, name := range []string{"read", "save", "share"} {
+		if n := strings.Count(got, "wiki-"+name+" "); n != 1 {
+			t.Errorf("%s is listed %d times:\n%s", name, n, got)
+		}
+	}
+}
+
+func TestOnlyWhoCallsUpstreamsNeedsASandboxForThem(t *testing.T) {
+	config, _, _ := home(t)
+	more(t, config, "sandbox:\n  mode: none\nupstreams:\n  - {slug: files, name: {es: Archivos}, command: [server]}\n")
+	cfg, err := LoadConfig(config, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]bool{}
+	for _, role := range []string{"bot", "worker", "gateway", "all"} {
+		h, err := buildHouse(t.Context(), cfg, zerolog.Nop(), houseOptions{role: role})
+		if err == nil {
+			err = h.Close()
+		}
+		got[role] = err == nil
+	}
+	if d := cmp.Diff(map[string]bool{"bot": true, "worker": false, "gateway": false, "all": false}, got); d != "" {
+		t.Errorf("starts without a sandbox (-want +got):\n%s", d)
+	}
+}
+
+// more adds to a configuration.
+func more(t *testing.T, config, text string) {
+	t.Helper()
+	was, err := os.ReadFile(config)
+	if err == nil {
+		err = os.WriteFile(config, append(was, text...), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -25,8 +25,10 @@ func (h *house) buildUpstreams() error {
 	if len(h.cfg.Upstreams) == 0 {
 		return nil
 	}
-	cfg := upstream.Config{Upstreams: h.cfg.Upstreams, Bearer: h.bearer, Refused: h.bearerRefused, Version: version, Log: h.log}
-	if slices.ContainsFunc(h.cfg.Upstreams, func(u upstream.Spec) bool { return len(u.Command) > 0 }) {
+	cfg := upstream.Config{Upstreams: h.cfg.Upstreams, Bearer: h.bearer, Refused: h.bearerRefused, Version: version,
+		Start: startsNothing, Log: h.log}
+	programs := slices.ContainsFunc(h.cfg.Upstreams, func(u upstream.Spec) bool { return len(u.Command) > 0 })
+	if programs && h.callsUpstreams() {
 		box, err := newSandbox(h.cfg, h.options.acceptUnsandboxed)
 		if err != nil {
 			return machineError("%w", err)
@@ -36,6 +38,14 @@ func (h *house) buildUpstreams() error {
 	var err error
 	h.upstreams, err = upstream.New(cfg, h.store)
 	return err
+}
+
+// callsUpstreams tells whether this process is one that calls them: whoever only talks to people needs no sandbox.
+func (h *house) callsUpstreams() bool { return h.role("worker") || h.role("gateway") }
+
+// startsNothing is for a process that only knows which upstreams there are.
+func startsNothing(context.Context, upstream.Command) (io.ReadWriteCloser, error) {
+	return nil, errors.New("this process starts no programs")
 }
 
 // startUpstream starts a program in a sandbox of its own, with a folder of its own that stays between two starts.
@@ -95,27 +105,50 @@ func openSlugs(specs []upstream.Spec, company policy.CompanyID) []string {
 	return all
 }
 
-// listingUpstreams is the connector for a command that only lists: what each offers to somebody in all companies. The lists of
-// programs and of upstreams with people of their own are those that were seen last.
-func listingUpstreams(cmd *cobra.Command, cfg Config) (*upstream.Connector, func(), error) {
+// upstreamTools is what each upstream offers, for a command that only lists. The lists of programs and of upstreams that
+// people connect themselves are those that were seen last; of the latter each company has its own.
+func upstreamTools(cmd *cobra.Command, cfg Config) (all []gateway.Tool, err error) {
 	s, err := openStore(cmd.Context(), cfg)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	c, err := listingUpstreams(cfg, s)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close(cmd.Context())
+	seen := map[string]bool{}
+	for _, u := range cfg.Upstreams {
+		companies, err := s.UpstreamCompanies(cmd.Context(), u.Slug)
+		if err != nil {
+			return nil, err
+		}
+		if u.Auth != upstream.AuthOAuth {
+			companies = []policy.CompanyID{""}
+		}
+		for _, company := range companies {
+			tools, err := c.Tools(cmd.Context(), gateway.Caller{Lang: "es", Apps: []string{u.Slug}, Principal: policy.Principal{Company: company}})
+			if err != nil {
+				return nil, err
+			}
+			for _, t := range tools {
+				if !seen[t.Name] {
+					seen[t.Name], all = true, append(all, t)
+				}
+			}
+		}
+	}
+	return all, nil
+}
+
+// listingUpstreams is a connector whose upstreams are for every company, and that starts no program.
+func listingUpstreams(cfg Config, s *store.Store) (*upstream.Connector, error) {
 	h := &house{cfg: cfg, log: zerolog.Nop(), store: s}
-	up := upstream.Config{Bearer: h.bearer, Version: version, Start: func(context.Context, upstream.Command) (io.ReadWriteCloser, error) {
-		return nil, errors.New("this process only lists tools")
-	}}
+	up := upstream.Config{Bearer: h.bearer, Version: version, Start: startsNothing}
 	for _, u := range cfg.Upstreams {
 		u.Companies = nil
 		up.Upstreams = append(up.Upstreams, u)
 	}
-	c, err := upstream.New(up, s)
-	if err != nil {
-		return nil, nil, errors.Join(err, s.Close())
-	}
-	return c, func() {
-		c.Close(cmd.Context())
-		_ = s.Close() // nothing that matters was written
-	}, nil
+	return upstream.New(up, s)
 }

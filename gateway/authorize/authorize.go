@@ -28,10 +28,9 @@ import (
 	"pilder/store"
 )
 
-// Errors of Bearer and Refused. Whoever sees another one is looking at a fault of pilder's own.
+// Errors of Bearer and Refused, beside gateway.ErrReconnect (the grant is over, and only its person can give a new one) and
+// what Config.Account gives. Whoever sees another one is looking at a fault of pilder's own.
 var (
-	// ErrReconnect: the grant is over, and only its person can give a new one.
-	ErrReconnect = errors.New("the person has to connect again")
 	// ErrUnreachable: the authorization server could not be asked, or is at fault. It passes.
 	ErrUnreachable = errors.New("the authorization server could not be reached")
 	// ErrOperator: the authorization server refuses pilder, not the person: its registration is lost, say.
@@ -60,9 +59,6 @@ type Config struct {
 	// Account names the account that a caller uses for an app, by the provider's id; empty: none. Default: the one connected
 	// last.
 	Account func(ctx context.Context, c gateway.Caller, app string) (string, error)
-	// Broken is told, once, that a person has to connect an account again; whoever misses it sees an account that is not
-	// usable (gateway.Connect). Default: nobody is told.
-	Broken func(context.Context, store.Credential)
 
 	// Resolve gives a name's addresses. Default: the machine's resolver.
 	Resolve func(ctx context.Context, name string) ([]netip.Addr, error)
@@ -106,9 +102,9 @@ type Keeper struct {
 	registering chan struct{} // who registers at a server holds its one place
 }
 
-// leaseTime is how long one process may be at a renewal: much longer than its requests may take, so that no second one
-// begins while the first may still be answered.
-const leaseTime = 6
+// leasePatiences is how many times Config.Patience one process may be at a renewal: much longer than its requests may take, so
+// that no second one begins while the first may still be answered.
+const leasePatiences = 6
 
 // New checks the configuration; it starts nothing.
 func New(cfg Config, s *store.Store) (*Keeper, error) {
@@ -143,9 +139,6 @@ func (cfg *Config) setDefaults() {
 			*d = def
 		}
 	}
-	if cfg.Broken == nil {
-		cfg.Broken = func(context.Context, store.Credential) {}
-	}
 	if cfg.Resolve == nil {
 		cfg.Resolve = gateway.Resolve
 	}
@@ -157,10 +150,23 @@ func (cfg *Config) setDefaults() {
 	}
 }
 
-// Run returns when ctx has ended and no renewal is under way: one that is cut off may have ended the old pair of tokens
-// without the new one being known.
+// tidyEvery is how often grants of nobody are looked for.
+const tidyEvery = time.Hour
+
+// Run tidies until ctx ends, and returns when no renewal is under way: one that is cut off may have ended the old pair of
+// tokens without the new one being known.
 func (k *Keeper) Run(ctx context.Context) error {
-	<-ctx.Done()
+	tick := time.NewTicker(tidyEvery)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		if err := k.Tidy(ctx); err != nil && ctx.Err() == nil {
+			k.cfg.Log.Error().Str("event", "oauth.untidy").Err(err).Send()
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
 	for {
 		k.mu.Lock()
 		under := slices.Collect(maps.Values(k.renewals))

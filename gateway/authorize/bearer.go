@@ -15,31 +15,11 @@ const freshFor = time.Minute
 // operatorPutOff is how long a server that refuses pilder itself is not asked again.
 const operatorPutOff = 5 * time.Minute
 
-// Bearer gives the access token for one request of a caller to an app's server: that of the account in use. It is
-// renewed early, beside the calls, and once for all who need it. ErrReconnect, ErrUnreachable and ErrOperator say who can mend it.
-func (k *Keeper) Bearer(ctx context.Context, c gateway.Caller, app string) (store.Secret, error) {
-	account, err := k.inUse(ctx, c, app)
-	if err != nil {
-		return store.Secret{}, err
-	}
-	return k.BearerOf(ctx, c, app, account)
-}
-
-// inUse names the account that a caller uses for an app; empty: the one connected last.
-func (k *Keeper) inUse(ctx context.Context, c gateway.Caller, app string) (string, error) {
-	if k.cfg.Account == nil {
-		return "", nil
-	}
-	account, err := k.cfg.Account(ctx, c, app)
-	if err == nil && account == "" {
-		err = ErrReconnect
-	}
-	return account, err
-}
-
-// BearerOf is Bearer for the account that a call was frozen with (gateway.Call.Account); empty: the one connected last.
-func (k *Keeper) BearerOf(ctx context.Context, c gateway.Caller, app, account string) (store.Secret, error) {
-	cred, ks, err := k.look(ctx, owner{c.Principal.Company, c.Principal.Membership, app}, store.CredentialID(account))
+// Bearer gives the access token for one request of a caller to an app's server: that of the account a call was frozen with
+// (gateway.Call.Account) or, where none is named, of the one in use. It is renewed early, beside the calls, and once for all who
+// need it. The errors say who can mend it.
+func (k *Keeper) Bearer(ctx context.Context, c gateway.Caller, app, account string) (store.Secret, error) {
+	cred, ks, err := k.of(ctx, c, app, account)
 	if err != nil {
 		return store.Secret{}, err
 	}
@@ -53,19 +33,25 @@ func (k *Keeper) BearerOf(ctx context.Context, c gateway.Caller, app, account st
 	return r.wait(ctx)
 }
 
-// Refused tells that a server refused the bearer of a caller with 401. nil: ask for another with Bearer, and try once more.
-// A server that refuses a bearer just issued wants its person.
-func (k *Keeper) Refused(ctx context.Context, c gateway.Caller, app string, bearer store.Secret) error {
-	account, err := k.inUse(ctx, c, app)
-	if err != nil {
-		return err
+// of reads the credential of a caller's account of an app. Empty: the one in use, or the one connected last where nobody says
+// which that is.
+func (k *Keeper) of(ctx context.Context, c gateway.Caller, app, account string) (store.Credential, keys, error) {
+	if account == "" && k.cfg.Account != nil {
+		var err error
+		if account, err = k.cfg.Account(ctx, c, app); err == nil && account == "" {
+			err = gateway.ErrReconnect
+		}
+		if err != nil {
+			return store.Credential{}, keys{}, err
+		}
 	}
-	return k.RefusedOf(ctx, c, app, account, bearer)
+	return k.look(ctx, owner{c.Principal.Company, c.Principal.Membership, app}, store.CredentialID(account))
 }
 
-// RefusedOf is Refused for the account that a call was frozen with.
-func (k *Keeper) RefusedOf(ctx context.Context, c gateway.Caller, app, account string, bearer store.Secret) error {
-	cred, ks, err := k.look(ctx, owner{c.Principal.Company, c.Principal.Membership, app}, store.CredentialID(account))
+// Refused tells that a server refused the bearer of a caller's account with 401. nil: ask for another with Bearer, and try
+// once more. A server that refuses a bearer just issued wants its person.
+func (k *Keeper) Refused(ctx context.Context, c gateway.Caller, app, account string, bearer store.Secret) error {
+	cred, ks, err := k.of(ctx, c, app, account)
 	switch {
 	case err != nil:
 		return err
@@ -89,7 +75,7 @@ func (k *Keeper) look(ctx context.Context, o owner, id store.CredentialID) (stor
 	c, err := k.store.Credential(ctx, o.company, o.membership, o.app, id)
 	switch {
 	case errors.Is(err, store.ErrNotFound), err == nil && c.Broken != "":
-		return store.Credential{}, keys{}, ErrReconnect
+		return store.Credential{}, keys{}, gateway.ErrReconnect
 	case err != nil:
 		return store.Credential{}, keys{}, err
 	}
@@ -111,16 +97,16 @@ func (k *Keeper) due(c store.Credential) bool {
 	return !k.cfg.Now().Before(c.Expires.Add(-early))
 }
 
-// over records that a grant is over; who tells its person hears of it once.
+// over records that a grant is over. Its person hears of it from the call that finds out, or from whoever looks after the
+// accounts.
 func (k *Keeper) over(ctx context.Context, c store.Credential, why string) error {
 	first, err := k.store.BreakCredential(ctx, c, why)
 	if err != nil {
 		return err
 	}
 	if first {
-		k.cfg.Broken(ctx, c)
 		k.cfg.Log.Info().Str("event", "account.broken").Str("app", c.App).Str("company", string(c.Company)).
 			Str("credential", string(c.ID)).Str("reason", why).Send()
 	}
-	return ErrReconnect
+	return gateway.ErrReconnect
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"pilder/gateway"
 	"pilder/gateway/authorize"
 	"pilder/sim/oauth"
 	"pilder/store"
@@ -63,7 +64,7 @@ func TestG14_ABearerThatEndsIsRenewedOrItsPersonAsked(t *testing.T) {
 		w.vendor.Withdraw("mia")
 		w.clock.Advance(authorizeLife)
 		for range 3 {
-			if _, err := w.bearer(t, w.mia); !errors.Is(err, authorize.ErrReconnect) {
+			if _, err := w.bearer(t, w.mia); !errors.Is(err, gateway.ErrReconnect) {
 				t.Error(err)
 			}
 		}
@@ -94,7 +95,7 @@ func TestG15_OneRefreshAtATime(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range 100 {
 			all.Go(func() {
-				bearer, err := keepers[i%2].Bearer(t.Context(), caller(w.mia), "linear")
+				bearer, err := keepers[i%2].Bearer(t.Context(), caller(w.mia), "linear", "")
 				if err != nil {
 					t.Error(err)
 				}
@@ -131,7 +132,7 @@ func TestG16_APersonsCallsCarryThatPersonsBearer(t *testing.T) {
 				m, login = w.abel, "abel"
 			}
 			all.Go(func() {
-				bearer, err := w.k.Bearer(t.Context(), caller(m), "linear")
+				bearer, err := w.k.Bearer(t.Context(), caller(m), "linear", "")
 				if err != nil {
 					t.Error(err)
 					return
@@ -144,10 +145,10 @@ func TestG16_APersonsCallsCarryThatPersonsBearer(t *testing.T) {
 		all.Wait()
 	}
 	// Nor does another's account, named outright, help.
-	if _, err := w.k.BearerOf(t.Context(), caller(w.abel), "linear", w.offered[0].Provider); !errors.Is(err, authorize.ErrReconnect) {
+	if _, err := w.k.Bearer(t.Context(), caller(w.abel), "linear", w.offered[0].Provider); !errors.Is(err, gateway.ErrReconnect) {
 		t.Error(err)
 	}
-	if _, err := w.k.BearerOf(t.Context(), caller(w.mia), "linear", w.offered[0].Provider); err != nil {
+	if _, err := w.k.Bearer(t.Context(), caller(w.mia), "linear", w.offered[0].Provider); err != nil {
 		t.Error(err)
 	}
 }
@@ -217,7 +218,7 @@ func TestALostAnswerIsAskedForOnceMore(t *testing.T) {
 	}{
 		"a server that forgives it":        {oauth.Config{Registers: true, Rotates: true, Grace: time.Minute}, nil},
 		"a server that does not rotate":    {oauth.Config{Registers: true}, nil},
-		"a server that takes it for theft": {oauth.Config{Registers: true, Rotates: true}, authorize.ErrReconnect},
+		"a server that takes it for theft": {oauth.Config{Registers: true, Rotates: true}, gateway.ErrReconnect},
 	} {
 		t.Run(name, func(t *testing.T) {
 			each(t, tt.vendor, func(t *testing.T, w *world) {
@@ -249,7 +250,7 @@ func TestARefusedBearerIsRenewedOnce(t *testing.T) {
 		t.Fatal(status)
 	}
 	for range 3 { // several calls meet it
-		if err := w.k.Refused(t.Context(), caller(w.mia), "linear", first); err != nil {
+		if err := w.k.Refused(t.Context(), caller(w.mia), "linear", "", first); err != nil {
 			t.Error(err)
 		}
 	}
@@ -257,13 +258,13 @@ func TestARefusedBearerIsRenewedOnce(t *testing.T) {
 	login, _ := w.whoami(t, second)
 	same(t, "mia", login)
 	same(t, 1, len(w.vendor.Forms("refresh_token")))
-	if err := w.k.Refused(t.Context(), caller(w.mia), "linear", first); err != nil { // a late one, of the old bearer
+	if err := w.k.Refused(t.Context(), caller(w.mia), "linear", "", first); err != nil { // a late one, of the old bearer
 		t.Error(err)
 	}
 	if !need(w.bearer(t, w.mia))(t).Equal(second) {
 		t.Error("renewed for an old refusal")
 	}
-	if err := w.k.Refused(t.Context(), caller(w.mia), "linear", second); !errors.Is(err, authorize.ErrReconnect) {
+	if err := w.k.Refused(t.Context(), caller(w.mia), "linear", "", second); !errors.Is(err, gateway.ErrReconnect) {
 		t.Errorf("a bearer just issued: %v", err)
 	}
 	same(t, 1, w.brokenOnes())
@@ -280,7 +281,7 @@ func TestARenewalOutlivesItsCaller(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	asked := make(chan error, 1)
 	go func() {
-		_, err := w.k.Bearer(ctx, caller(w.mia), "linear")
+		_, err := w.k.Bearer(ctx, caller(w.mia), "linear", "")
 		asked <- err
 	}()
 	<-held
@@ -312,7 +313,7 @@ func TestWhatIsDisconnectedDuringARenewalIsRevokedAllTheSame(t *testing.T) {
 	w.vendor.Set(oauth.Faults{Hold: hold, Held: held})
 	asked := make(chan error, 1)
 	go func() {
-		_, err := w.k.Bearer(t.Context(), caller(w.mia), "linear")
+		_, err := w.k.Bearer(t.Context(), caller(w.mia), "linear", "")
 		asked <- err
 	}()
 	<-held
@@ -320,7 +321,7 @@ func TestWhatIsDisconnectedDuringARenewalIsRevokedAllTheSame(t *testing.T) {
 		t.Fatal(err)
 	}
 	close(hold)
-	if err := <-asked; !errors.Is(err, authorize.ErrReconnect) {
+	if err := <-asked; !errors.Is(err, gateway.ErrReconnect) {
 		t.Error(err)
 	}
 	same(t, 0, w.brokenOnes())

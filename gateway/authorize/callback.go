@@ -112,7 +112,7 @@ func (k *Keeper) exchange(ctx context.Context, noted store.Errand, e errand, cod
 	if err != nil {
 		return err
 	}
-	id, err := k.store.FileCredential(ctx, noted, accountName(app, g.label()), secret, g.expires(k.cfg.Now()))
+	id, err := k.store.FileCredential(ctx, noted, accountName(app, g.label(), k.cfg.Now()), secret, g.expires(k.cfg.Now()))
 	if err != nil {
 		return err
 	}

@@ -164,12 +164,33 @@ func (k *Keeper) deleteAccount(ctx context.Context, externalUser, account string
 	if err != nil {
 		return err
 	}
+	return k.revokeTaken(ctx, c)
+}
+
+// revokeTaken revokes a credential that the store has given for the last time.
+func (k *Keeper) revokeTaken(ctx context.Context, c store.Credential) error {
 	ks, err := openKeys(c.Secret)
 	if err != nil {
 		return err
 	}
 	k.revoke(context.WithoutCancel(ctx), c, ks)
 	return nil
+}
+
+// Tidy revokes every grant that its person never said was theirs, or whose removal was cut off. Run does so every hour.
+func (k *Keeper) Tidy(ctx context.Context) error {
+	for {
+		c, err := k.store.TakeCredentialOfNobody(ctx)
+		if err == nil {
+			err = k.revokeTaken(ctx, c)
+		}
+		if errors.Is(err, store.ErrNotFound) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
 }
 
 // revoke ends a grant at its server: the refresh token first, which should take the other with it.
@@ -191,13 +212,14 @@ func (k *Keeper) revoke(ctx context.Context, c store.Credential, ks keys) {
 	}
 }
 
-// accountName is what a person is shown: whose server it is, which the operator says, then what the server calls the account.
-func accountName(app App, label string) string {
-	name := app.Name + " (" + hostOf(app.URL) + ")"
-	if label != "" {
-		name += " · " + label
+// accountName is what a person is shown: whose server it is, which the operator says, then what the server calls the account
+// or, where it does not say, when it was connected. A new account mends a broken one of its name, and no two that may be
+// different people's are called the same.
+func accountName(app App, label string, now time.Time) string {
+	if label == "" {
+		label = now.UTC().Format("2006-01-02 15:04:05 UTC")
 	}
-	return name
+	return app.Name + " (" + hostOf(app.URL) + ") · " + label
 }
 
 // visible keeps characters that a person can see and that move nothing; white space becomes a blank.

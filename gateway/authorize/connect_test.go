@@ -54,7 +54,7 @@ func TestAPersonConnectsAServerAndUsesItOnceTheySayItIsTheirs(t *testing.T) {
 				w.until(t, func() bool { w.mu.Lock(); defer w.mu.Unlock(); return len(w.offered) == 1 })
 				a := w.offered[0]
 				same(t, "Linear ("+strings.TrimPrefix(w.vendorURL, "http://")+") · mia@linear.example", a.Name)
-				if _, err := w.bearer(t, w.mia); !errors.Is(err, authorize.ErrReconnect) {
+				if _, err := w.bearer(t, w.mia); !errors.Is(err, gateway.ErrReconnect) {
 					t.Errorf("before its person said so: %v", err)
 				}
 				w.confirm(t, w.mia, a, true)
@@ -66,6 +66,46 @@ func TestAPersonConnectsAServerAndUsesItOnceTheySayItIsTheirs(t *testing.T) {
 	}
 }
 
+// TestAnAccountWithoutANameMendsNoOther: where the server does not say whose account it is, another one may be another's.
+func TestAnAccountWithoutANameMendsNoOther(t *testing.T) {
+	each(t, oauth.Config{Registers: true}, func(t *testing.T, w *world) {
+		was := w.connect(t, w.mia, "mia")
+		c := need(w.Credential(t.Context(), was.Company, was.Membership, "linear", ""))(t)
+		need(w.BreakCredential(t.Context(), c, "grant_refused"))(t)
+		need(w.MarkAccountBroken(t.Context(), was.Company, was.ID, "refused"))(t)
+		w.clock.Advance(time.Minute)
+		is := w.connect(t, w.mia, "abel")
+		all := need(w.Accounts(t.Context(), was.Company, was.Membership))(t)
+		states := map[store.AccountID]store.AccountState{}
+		for _, a := range all {
+			states[a.ID] = a.State
+		}
+		same(t, map[store.AccountID]store.AccountState{was.ID: store.AccountBroken, is.ID: store.AccountActive}, states)
+		used := need(gateway.InUse(all, "linear"))(t)
+		same(t, is.ID, used.ID) // calls need not wait for the one that does not work
+	})
+}
+
+// TestAGrantOfNobodyIsRevokedAfterADay: whether its person never came to it, or the process that removed it did not.
+func TestAGrantOfNobodyIsRevokedAfterADay(t *testing.T) {
+	each(t, oauth.Config{Registers: true, Names: "linear.example"}, func(t *testing.T, w *world) {
+		w.connect(t, w.abel, "abel")
+		a := w.offer(t, w.mia, "mia")
+		if _, _, err := w.ConfirmAccount(t.Context(), w.update(t, 103), a.ID, 103, false, nil); err != nil { // and nobody forgets it
+			t.Fatal(err)
+		}
+		need(0, w.k.Tidy(t.Context()))(t)
+		same(t, 0, len(w.vendor.Revoked()))
+		w.clock.Advance(25 * time.Hour)
+		need(0, w.k.Tidy(t.Context()))(t)
+		need(0, w.k.Tidy(t.Context()))(t)
+		same(t, 1, len(w.vendor.Revoked()))
+		if _, err := w.Credential(t.Context(), w.abel.Company.ID, w.abel.ID, "linear", ""); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestAForwardedLinkBindsNobody: whoever opens a forwarded link connects an account that does nothing until the link's own
 // person, who is shown which one it is, says that it is theirs. When they say no, the server is told as well.
 func TestAForwardedLinkBindsNobody(t *testing.T) {
@@ -75,7 +115,7 @@ func TestAForwardedLinkBindsNobody(t *testing.T) {
 			t.Errorf("%+v", a)
 		}
 		for _, m := range []store.Membership{w.mia, w.abel} {
-			if _, err := w.bearer(t, m); !errors.Is(err, authorize.ErrReconnect) {
+			if _, err := w.bearer(t, m); !errors.Is(err, gateway.ErrReconnect) {
 				t.Error(err)
 			}
 		}
@@ -83,7 +123,7 @@ func TestAForwardedLinkBindsNobody(t *testing.T) {
 			t.Error(err)
 		}
 		w.confirm(t, w.mia, a, false)
-		if _, err := w.bearer(t, w.mia); !errors.Is(err, authorize.ErrReconnect) {
+		if _, err := w.bearer(t, w.mia); !errors.Is(err, gateway.ErrReconnect) {
 			t.Error(err)
 		}
 		same(t, 1, len(w.vendor.Revoked()))
@@ -183,7 +223,7 @@ func TestG17_ReconnectingIsOneStepAndOneApp(t *testing.T) {
 	first := need(w.bearer(t, w.mia))(t)
 	w.vendor.Withdraw("mia")
 	w.clock.Advance(authorizeLife)
-	if _, err := w.bearer(t, w.mia); !errors.Is(err, authorize.ErrReconnect) {
+	if _, err := w.bearer(t, w.mia); !errors.Is(err, gateway.ErrReconnect) {
 		t.Fatal(err)
 	}
 	w.app = "notes"
@@ -266,7 +306,7 @@ func TestADisconnectedGrantIsRevoked(t *testing.T) {
 		if _, status := w.whoami(t, bearer); status != http.StatusUnauthorized {
 			t.Error(status)
 		}
-		if _, err := w.bearer(t, w.mia); !errors.Is(err, authorize.ErrReconnect) {
+		if _, err := w.bearer(t, w.mia); !errors.Is(err, gateway.ErrReconnect) {
 			t.Error(err)
 		}
 	})

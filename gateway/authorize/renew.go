@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"time"
 
+	"pilder/gateway"
 	"pilder/store"
 )
 
@@ -52,7 +53,7 @@ func (k *Keeper) run(ctx context.Context, c store.Credential, r *renewal) {
 	close(r.done) // after it is out of the map: who finds it closed must not find it there
 }
 
-func (k *Keeper) lease() time.Duration { return leaseTime * k.cfg.Patience }
+func (k *Keeper) lease() time.Duration { return leasePatiences * k.cfg.Patience }
 
 // lookAgain is how often a credential that another process renews is looked at.
 const lookAgain = 200 * time.Millisecond
@@ -156,7 +157,7 @@ func (k *Keeper) file(ctx context.Context, c store.Credential, ks keys, expires 
 	switch {
 	case errors.Is(err, store.ErrNotFound): // disconnected meanwhile
 		k.revoke(ctx, c, ks)
-		return store.Secret{}, ErrReconnect
+		return store.Secret{}, gateway.ErrReconnect
 	case errors.Is(err, store.ErrLost):
 		_, ks, err = k.look(ctx, owner{c.Company, c.Membership, c.App}, c.ID)
 	}

@@ -49,7 +49,6 @@ type world struct {
 	mu      sync.Mutex
 	link    string          // sent last
 	offered []store.Account // in the order in which people were asked
-	broken  []store.CredentialID
 }
 
 // each runs f on both databases.
@@ -85,11 +84,6 @@ func newWorld(t *testing.T, open func(store.Config) *store.Store, vendor oauth.C
 	w.cfg = authorize.Config{
 		Apps:      []authorize.App{{Slug: "linear", Name: "Linear", URL: w.vendorURL + "/mcp"}},
 		PublicURL: w.publicURL, Loopback: true, Now: w.clock.Now, Log: zerolog.New(w.log), Patience: patience,
-		Broken: func(_ context.Context, c store.Credential) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.broken = append(w.broken, c.ID)
-		},
 	}
 	w.build(t)
 	t.Cleanup(func() {
@@ -283,7 +277,7 @@ func caller(m store.Membership) gateway.Caller {
 // bearer gives a member's bearer, or the error that says why there is none.
 func (w *world) bearer(t *testing.T, m store.Membership) (store.Secret, error) {
 	t.Helper()
-	return w.k.Bearer(t.Context(), caller(m), w.app)
+	return w.k.Bearer(t.Context(), caller(m), w.app, "")
 }
 
 // settle waits until no renewal is under way.
@@ -320,12 +314,8 @@ func (w *world) whoami(t *testing.T, bearer store.Secret) (login string, status 
 	return login, resp.StatusCode
 }
 
-// brokenOnes gives the credentials that were told to be over.
-func (w *world) brokenOnes() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return len(w.broken)
-}
+// brokenOnes counts how often it was found that a person has to connect again.
+func (w *world) brokenOnes() int { return strings.Count(w.log.text(), `"account.broken"`) }
 
 // query gives the query of an address.
 func query(t *testing.T, address string) url.Values {

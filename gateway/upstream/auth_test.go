@@ -3,6 +3,8 @@ package upstream_test
 import (
 	"context"
 	"errors"
+	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -26,7 +28,7 @@ func (k *keyring) bearer(_ context.Context, c gateway.Caller, _, _ string) (stor
 	defer k.mu.Unlock()
 	own := k.secrets[c.Principal.Membership]
 	if len(own) == 0 {
-		return store.Secret{}, upstream.ErrReconnect
+		return store.Secret{}, gateway.ErrReconnect
 	}
 	return store.NewSecret(own[0]), nil
 }
@@ -176,5 +178,34 @@ func TestAnUpstreamIsForItsCompaniesAlone(t *testing.T) {
 	}
 	if len(w.sim.Requests()) != 0 {
 		t.Error("the upstream was asked")
+	}
+}
+
+func TestASecretGoesThroughNoProxyOfTheMachine(t *testing.T) {
+	asked := false
+	all := http.DefaultTransport.(*http.Transport)
+	before := all.Proxy
+	all.Proxy = func(*http.Request) (*url.URL, error) { asked = true; return nil, nil }
+	t.Cleanup(func() { all.Proxy = before })
+	w := newWorld(t, mcp.New(mcp.Config{}, mcp.Simple("read")), nil)
+	same(t, "a call", wentWell, saidBy(t, w.call(t, "ana", "read", `{}`)))
+	same(t, "a proxy was looked for", false, asked)
+}
+
+func TestWhoeverHasSeveralAccountsAndChoseNoneIsToldSo(t *testing.T) {
+	for _, legacy := range []bool{false, true} {
+		w := newWorld(t, mcp.New(mcp.Config{OnlyLegacy: legacy}, mcp.Simple("write")), func(s *upstream.Spec, cfg *upstream.Config) {
+			s.Auth = upstream.AuthOAuth
+			cfg.Bearer = func(context.Context, gateway.Caller, string, string) (store.Secret, error) {
+				return store.NewSecret("ana-token"), nil
+			}
+		})
+		w.names(t, "ana")
+		w.cfg.Bearer = func(context.Context, gateway.Caller, string, string) (store.Secret, error) {
+			return store.Secret{}, gateway.ErrChooseAccount
+		}
+		w.build(t)
+		choose := said{Outcome: store.OutcomeFailed, Code: "choose_account", Performed: "no", Retry: "person"}
+		same(t, "a call", choose, saidBy(t, w.call(t, "ana", "write", `{}`)))
 	}
 }

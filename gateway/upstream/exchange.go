@@ -19,10 +19,11 @@ import (
 	"pilder/store"
 )
 
-// newHTTPClient follows no redirect: a secret goes where the operator said and nowhere else.
+// newHTTPClient follows no redirect and asks no proxy: a secret goes where the operator said and nowhere else.
 func newHTTPClient(transport http.RoundTripper) *http.Client {
 	if transport == nil {
 		t := http.DefaultTransport.(*http.Transport).Clone()
+		t.Proxy = nil
 		t.DialContext = (&net.Dialer{Timeout: 5 * time.Second}).DialContext
 		t.TLSHandshakeTimeout = 5 * time.Second
 		t.MaxIdleConnsPerHost = 32

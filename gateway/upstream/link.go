@@ -137,7 +137,7 @@ func (l *httpLink) session(ctx context.Context) (*session, error) {
 
 // unperformed says of a failed handshake that the request behind it was never sent, whatever became of the handshake.
 func unperformed(err error) error {
-	for _, proof := range []error{errGone, errEra, errRefused, errNotSent, ErrReconnect} {
+	for _, proof := range []error{errGone, errEra, errRefused, errNotSent, gateway.ErrReconnect, gateway.ErrChooseAccount} {
 		if errors.Is(err, proof) {
 			return err
 		}
@@ -196,7 +196,7 @@ func (l *httpLink) begin(ctx context.Context) (*session, error) {
 		l.u.era.set(modern, found.Capabilities.Tools.ListChanged)
 		return now, nil
 	}
-	if errors.Is(err, errNotSent) || errors.Is(err, errRefused) || errors.Is(err, ErrReconnect) || errors.Is(err, errLost) {
+	if isPersons(err) || errors.Is(err, errNotSent) || errors.Is(err, errRefused) || errors.Is(err, errLost) {
 		return nil, err
 	}
 	return l.initialize(ctx)
@@ -277,12 +277,17 @@ func (u *server) secret(ctx context.Context, who gateway.Caller, account string)
 	}
 	secret, err := u.c.cfg.Bearer(ctx, who, u.Slug, account)
 	switch {
-	case errors.Is(err, ErrReconnect):
+	case isPersons(err):
 		return store.Secret{}, err
 	case err != nil:
 		return store.Secret{}, errors.Join(errNotSent, errNoSecret)
 	}
 	return secret, nil
+}
+
+// isPersons tells whether a secret could not be had for a reason that only the person can mend.
+func isPersons(err error) bool {
+	return errors.Is(err, gateway.ErrReconnect) || errors.Is(err, gateway.ErrChooseAccount)
 }
 
 // errNoSecret says that the secret could not be had now; why, its source has logged.

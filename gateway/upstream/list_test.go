@@ -75,6 +75,30 @@ func TestG13_AnUpstreamWithoutAStreamOfNoticesIsAskedForItOnce(t *testing.T) {
 	}
 }
 
+func TestAStreamOfNoticesThatWasRefusedOnceIsAskedForAgain(t *testing.T) {
+	for _, status := range []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusGone} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			sim := mcp.New(mcp.Config{OnlyLegacy: true}, mcp.Simple("read"))
+			refused := false // one stream at a time
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Method == http.MethodGet && !refused {
+					refused = true
+					w.WriteHeader(status)
+					return
+				}
+				sim.Handler().ServeHTTP(w, r)
+			}))
+			t.Cleanup(server.Close)
+			t.Cleanup(server.CloseClientConnections)
+			w := newWorld(t, sim, func(s *upstream.Spec, _ *upstream.Config) { s.URL = server.URL })
+			w.run(t)
+			if !sim.Until(func() bool { return sim.Listening() == 1 }) {
+				t.Error("its changes are heard no more")
+			}
+		})
+	}
+}
+
 func TestG24_AListThatChangesIsRightAtOnceAndTold(t *testing.T) {
 	for _, legacy := range []bool{false, true} {
 		t.Run(fmt.Sprint("legacy=", legacy), func(t *testing.T) {

@@ -57,6 +57,9 @@ func (l *pipeLink) ask(ctx context.Context, q question) (json.RawMessage, error)
 			return raw, err
 		}
 		if ctx.Err() != nil || errors.Is(err, errCancelled) {
+			if p.isOver() || errors.Is(ctx.Err(), context.DeadlineExceeded) && p.isSilent() {
+				l.died(p)
+			}
 			return nil, err
 		}
 		l.died(p)
@@ -95,12 +98,13 @@ func (l *pipeLink) running(ctx context.Context) (*process, error) {
 
 func (l *pipeLink) current() *process {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.now != nil && l.now.isOver() {
-		l.deaths++
-		l.now = nil
+	p := l.now
+	l.mu.Unlock()
+	if p != nil && p.isOver() {
+		l.died(p)
+		return nil
 	}
-	return l.now
+	return p
 }
 
 // tooSoon tells whether the process has just died, and notes the next start.
@@ -193,8 +197,13 @@ type process struct {
 
 	mu      sync.Mutex
 	waiting map[int64]*waiter
+	silent  int // deadlines in a row that no answer met
 	over    bool
 }
+
+// maxSilent deadlines in a row without any answer mean that a process hangs: one may be a slow question, so it is asked once
+// more.
+const maxSilent = 2
 
 // waiter is a question that waits for its answer.
 type waiter struct {
@@ -212,6 +221,14 @@ func (p *process) isOver() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.over
+}
+
+// isSilent notes a deadline that no answer met, and tells whether it was one too many.
+func (p *process) isSilent() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.silent++
+	return p.silent >= maxSilent
 }
 
 // ask writes a question and waits for its answer. One that its caller gives up or takes back is cancelled at the process; a
@@ -239,7 +256,7 @@ func (p *process) ask(ctx context.Context, q question) (json.RawMessage, error) 
 	case <-ctx.Done():
 		cause = ctx.Err()
 	}
-	_ = p.write(notice("notifications/cancelled", map[string]any{"requestId": id})) // if it is dead, so is the call
+	_ = p.write(notice("notifications/cancelled", map[string]any{"requestId": id})) // a failed one ends the process
 	if cause == errCancelled {
 		grace := time.NewTimer(p.u.c.cfg.Grace)
 		defer grace.Stop()
@@ -275,11 +292,18 @@ func (p *process) forget(id int64) {
 	delete(p.waiting, id)
 }
 
-// write writes one message as one line.
+// write writes one message as one line. Where that fails a part of the line may stand there, and the next message would go
+// on with it: the process is over, whatever the message was.
 func (p *process) write(body []byte) error {
 	p.writing.Lock()
 	defer p.writing.Unlock()
 	_, err := p.pipe.Write(append(body, '\n'))
+	if err != nil {
+		p.mu.Lock()
+		p.over = true
+		p.mu.Unlock()
+		_ = p.pipe.Close() // the reader tells who waits; it may be the one that writes here
+	}
 	return err
 }
 
@@ -307,13 +331,14 @@ func (p *process) read() {
 // take gives one message to whoever it is for.
 func (p *process) take(m message) {
 	if m.Method != "" && len(m.ID) > 0 {
-		_ = p.write(answerTo(m)) // it waits or it does not
+		_ = p.write(answerTo(m)) // a failed one ends the process
 		return
 	}
 	p.mu.Lock()
 	for id, w := range p.waiting {
 		if m.isAnswer(id) {
 			w.answer <- m
+			p.silent = 0
 			delete(p.waiting, id)
 			break
 		}

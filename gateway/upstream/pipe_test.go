@@ -3,10 +3,13 @@ package upstream_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -87,6 +90,34 @@ func TestAProgramIsSharedWhereTheOperatorSaysSo(t *testing.T) {
 	same(t, "processes", []string{"shared"}, p.owners())
 }
 
+func TestEveryProgramEndsHoweverManyThereAre(t *testing.T) {
+	p := &processes{sim: mcp.New(mcp.Config{OnlyLegacy: true}, mcp.Simple("read"))}
+	var ended atomic.Int64
+	w := newWorld(t, p.sim, func(s *upstream.Spec, cfg *upstream.Config) {
+		s.URL, s.Command = "", []string{"server", "--stdio"}
+		cfg.Start = func(ctx context.Context, c upstream.Command) (io.ReadWriteCloser, error) {
+			pipe, err := p.start(ctx, c)
+			return &counted{ReadWriteCloser: pipe, closed: sync.OnceFunc(func() { ended.Add(1) })}, err
+		}
+	})
+	for i := range 300 {
+		same(t, "a call", wentWell, saidBy(t, w.call(t, fmt.Sprint(i), "read", `{}`)))
+	}
+	w.Close(t.Context())
+	same(t, "processes that ended", 301, int(ended.Load())) // one looks at the list
+}
+
+// counted is a pipe that tells that it was closed.
+type counted struct {
+	io.ReadWriteCloser
+	closed func()
+}
+
+func (c *counted) Close() error {
+	c.closed()
+	return c.ReadWriteCloser.Close()
+}
+
 func TestAProgramThatDiesIsStartedAgain(t *testing.T) {
 	unknown := said{Outcome: store.OutcomeUnknown, Code: "outcome_unknown", Performed: "unknown", Retry: "never"}
 	for _, tt := range []struct {
@@ -109,6 +140,76 @@ func TestAProgramThatDiesIsStartedAgain(t *testing.T) {
 			t.Errorf("%s: performed %d", tt.fault, n)
 		}
 		same(t, "the next write", wentWell, saidBy(t, w.call(t, "ana", "write", `{"next":1}`)))
+	}
+}
+
+func TestAProgramThatReadHalfALineIsNotAskedAgain(t *testing.T) {
+	var torn atomic.Pointer[context.CancelFunc] // of the caller that goes away in the middle of the next line
+	w, p := stdio(t, func(_ *upstream.Spec, cfg *upstream.Config) {
+		start := cfg.Start
+		cfg.Start = func(ctx context.Context, c upstream.Command) (io.ReadWriteCloser, error) {
+			pipe, err := start(ctx, c)
+			return &tearing{ReadWriteCloser: pipe, torn: &torn}, err
+		}
+	}, mcp.Simple("read"), mcp.Simple("write"))
+	same(t, "a read", wentWell, saidBy(t, w.call(t, "ana", "read", `{}`)))
+	ctx, cancel := context.WithCancel(t.Context())
+	torn.Store(&cancel)
+	w.do(t, ctx, gateway.Call{Caller: caller("ana"), Tool: "notes-write", Args: json.RawMessage(`{"n":1}`)})
+	same(t, "the next write", wentWell, saidBy(t, w.call(t, "ana", "write", `{"n":2}`)))
+	same(t, "processes", []string{"house", "mem_ana", "mem_ana"}, p.owners())
+}
+
+// tearing is a pipe of which one line is written by half: its reader took no more in time, and its caller went away.
+type tearing struct {
+	io.ReadWriteCloser
+	torn *atomic.Pointer[context.CancelFunc]
+}
+
+func (p *tearing) Write(b []byte) (int, error) {
+	cancel := p.torn.Swap(nil)
+	if cancel == nil {
+		return p.ReadWriteCloser.Write(b)
+	}
+	n, _ := p.ReadWriteCloser.Write(b[:len(b)/2])
+	(*cancel)()
+	return n, os.ErrDeadlineExceeded
+}
+
+func TestAProgramThatHangsIsStartedAgain(t *testing.T) {
+	w, p := stdio(t, nil, mcp.Simple("write"))
+	w.names(t, "ana")
+	p.sim.Fail(mcp.Hang, mcp.Hang)
+	for n := range 2 {
+		glass := hourglass{t.Context(), make(chan struct{})}
+		came := make(chan gateway.Result, 1)
+		go func() {
+			came <- w.do(t, glass, gateway.Call{Caller: caller("ana"), Tool: "notes-write", Args: json.RawMessage(`{}`)})
+		}()
+		if !p.sim.Until(func() bool { return len(p.sim.Performed()) == n+1 }) {
+			t.Fatal("the call never began")
+		}
+		close(glass.sand)
+		same(t, "outcome", "outcome_unknown", (<-came).Code)
+	}
+	same(t, "the next", wentWell, saidBy(t, w.call(t, "ana", "write", `{}`)))
+	same(t, "processes", []string{"house", "mem_ana", "mem_ana"}, p.owners())
+}
+
+// hourglass is a context whose deadline comes when the test says so.
+type hourglass struct {
+	context.Context
+	sand chan struct{}
+}
+
+func (h hourglass) Done() <-chan struct{} { return h.sand }
+
+func (h hourglass) Err() error {
+	select {
+	case <-h.sand:
+		return context.DeadlineExceeded
+	default:
+		return nil
 	}
 }
 

@@ -11,9 +11,6 @@ import (
 	"pilder/policy"
 )
 
-// maxGoodbyes bounds the links that wait to be closed; beyond it the upstream is left to forget them by itself.
-const maxGoodbyes = 256
-
 // tidyEvery is how often idle links are looked for, or oftener where they may not be idle for long.
 const tidyEvery = time.Minute
 
@@ -32,7 +29,8 @@ type pool struct {
 
 	mu       sync.Mutex
 	links    map[linkKey]*kept
-	goodbyes chan link
+	goodbyes []link        // let go of and not closed yet; a process that is left out here would never end
+	waiting  chan struct{} // holds one while there are goodbyes to say
 }
 
 // kept is a link with what the pool knows of its use.
@@ -43,7 +41,7 @@ type kept struct {
 }
 
 func newPool(cfg Config) *pool {
-	return &pool{max: cfg.MaxSessions, idle: cfg.Idle, now: cfg.Now, links: map[linkKey]*kept{}, goodbyes: make(chan link, maxGoodbyes)}
+	return &pool{max: cfg.MaxSessions, idle: cfg.Idle, now: cfg.Now, links: map[linkKey]*kept{}, waiting: make(chan struct{}, 1)}
 }
 
 // take gives the link of a key, made at first use; give is called when the caller needs it no more. errFull: all are in use.
@@ -83,11 +81,12 @@ func (p *pool) evict() bool {
 }
 
 func (p *pool) drop(key linkKey) {
-	select {
-	case p.goodbyes <- p.links[key].link:
-	default:
-	}
+	p.goodbyes = append(p.goodbyes, p.links[key].link)
 	delete(p.links, key)
+	select {
+	case p.waiting <- struct{}{}:
+	default: // whoever looks takes all
+	}
 }
 
 // tidy lets go of every link that was idle for too long; with a negative time of all that nobody uses.
@@ -107,8 +106,8 @@ func (p *pool) serve(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		select {
-		case l := <-p.goodbyes:
-			goodbye(ctx, l)
+		case <-p.waiting:
+			p.farewell(ctx)
 		case <-tick.C:
 			p.tidy(p.idle)
 		case <-ctx.Done():
@@ -119,18 +118,17 @@ func (p *pool) serve(ctx context.Context) {
 	}
 }
 
-// farewell closes at once what waits to be closed.
+// farewell closes what waits to be closed, all at once.
 func (p *pool) farewell(ctx context.Context) {
+	p.mu.Lock()
+	leaving := p.goodbyes
+	p.goodbyes = nil
+	p.mu.Unlock()
 	var closing sync.WaitGroup
-	defer closing.Wait()
-	for {
-		select {
-		case l := <-p.goodbyes:
-			closing.Go(func() { goodbye(ctx, l) })
-		default:
-			return
-		}
+	for _, l := range leaving {
+		closing.Go(func() { goodbye(ctx, l) })
 	}
+	closing.Wait()
 }
 
 func goodbye(ctx context.Context, l link) {
@@ -208,9 +206,19 @@ func (u *server) resting(now time.Time) bool {
 	return now.Before(u.until)
 }
 
-// isOutage tells whether an error says that the upstream itself is not there, is broken, or takes too long.
+// isOutage tells whether an error says that the upstream itself is not there, is broken, or takes too long: in the handshake
+// as in the call.
 func isOutage(err error) bool {
+	var shaking *handshakeError
+	if errors.As(err, &shaking) {
+		err = shaking.err
+	}
 	var status *statusError
-	return errors.Is(err, errNotSent) && !errors.Is(err, errNoSecret) && !errors.Is(err, context.Canceled) ||
-		errors.As(err, &status) && status.status >= 500 || errors.Is(err, context.DeadlineExceeded)
+	switch {
+	case errors.Is(err, errNoSecret), errors.Is(err, context.Canceled), errors.Is(err, errCancelled):
+		return false
+	case errors.As(err, &status):
+		return status.status >= 500
+	}
+	return errors.Is(err, errNotSent) || errors.Is(err, errLost) || errors.Is(err, context.DeadlineExceeded)
 }

@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -134,25 +136,33 @@ func TestASlowUpstreamEndsAtItsOwnDeadline(t *testing.T) {
 	}
 }
 
-func TestAnUpstreamThatIsSilentHoldsUpNobodysList(t *testing.T) {
-	silent := make(chan struct{})
-	l := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		select {
-		case <-r.Context().Done():
-		case <-silent:
-		}
-	}))
-	t.Cleanup(l.Close)
-	t.Cleanup(func() { close(silent) })
-	w := newWorld(t, mcp.New(mcp.Config{}, mcp.Simple("read")), nil)
-	w.cfg.Upstreams = []upstream.Spec{{Slug: "silent", Name: policy.Text{ES: "Mudo", EN: "Silent"}, URL: l.URL}, w.spec}
-	w.cfg.ListTimeout = 50 * time.Millisecond
-	w.Connector = need(upstream.New(w.cfg, w.store))(t)
-	both := caller("ana")
-	both.Apps = append(both.Apps, "silent")
-	for range 5 {
-		if tools := need(w.Tools(t.Context(), both))(t); len(tools) != 1 || tools[0].Name != "notes-read" {
-			t.Fatalf("listed %+v", tools)
-		}
+func TestAnUpstreamThatIsSilentHoldsUpNobodysListAndIsLeftAlone(t *testing.T) {
+	for name, answer := range map[string]http.HandlerFunc{
+		"it hangs":  func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+		"it resets": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var requests atomic.Int64
+			l := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body) // else the server does not see that its client is gone
+				requests.Add(1)
+				answer(rw, r)
+			}))
+			t.Cleanup(l.Close)
+			w := newWorld(t, mcp.New(mcp.Config{}, mcp.Simple("read")), nil)
+			w.names(t, "ana")
+			w.cfg.Upstreams = []upstream.Spec{{Slug: "silent", Name: policy.Text{ES: "Mudo", EN: "Silent"}, URL: l.URL}, w.spec}
+			w.cfg.ListTimeout = 200 * time.Millisecond
+			w.Connector = need(upstream.New(w.cfg, w.store))(t)
+			both := caller("ana")
+			both.Apps = append(both.Apps, "silent")
+			for range 8 {
+				if tools := need(w.Tools(t.Context(), both))(t); len(tools) != 1 || tools[0].Name != "notes-read" {
+					t.Fatalf("listed %+v", tools)
+				}
+				w.clock.Advance(2 * time.Second) // a list that could not be had is asked for again after one
+			}
+			same(t, "requests before it was left alone", 3, int(requests.Load()))
+		})
 	}
 }

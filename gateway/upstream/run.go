@@ -63,15 +63,15 @@ func (u *server) keepListed(ctx context.Context) {
 	}
 }
 
-// keepListening hears of changes on the stream that an upstream offers for it. One that has none is not asked again: 405 is
-// an answer and no failure.
+// keepListening hears of changes on the stream that an upstream offers for it. One that says that it has none, with 405 or
+// 501, is not asked again; whatever else it says may pass.
 func (u *server) keepListening(ctx context.Context) {
 	pause := streamPause
 	for {
 		if u.era.tellsNews() {
 			heard, err := u.listen(ctx)
 			var status *statusError
-			if errors.As(err, &status) && status.status < 500 && status.status != http.StatusTooManyRequests {
+			if errors.As(err, &status) && (status.status == http.StatusMethodNotAllowed || status.status == http.StatusNotImplemented) {
 				return
 			}
 			if heard {

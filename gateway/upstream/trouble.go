@@ -21,6 +21,7 @@ type code string
 
 const (
 	codeReconnect      code = "reconnect"
+	codeChooseAccount  code = "choose_account"
 	codeGatewayProblem code = "gateway_problem"
 	codeBusy           code = "busy"
 	codeNotFound       code = "not_found"
@@ -46,6 +47,7 @@ type trouble struct {
 func sentences() map[code]policy.Text {
 	return map[code]policy.Text{
 		codeReconnect:      {ES: "%s pide que la persona vuelva a conectar su cuenta con el enlace de Pilder. No se hizo nada.", EN: "%s wants the person to connect the account again with Pilder's link. Nothing was done."},
+		codeChooseAccount:  {ES: "La persona tiene varias cuentas de %s y ninguna elegida; tiene que elegir una. No se hizo nada.", EN: "The person has several accounts of %s and none is chosen; they have to choose one. Nothing was done."},
 		codeGatewayProblem: {ES: "Algo falló de nuestro lado con %s; ya lo sabemos. No se hizo nada.", EN: "Something failed on our side with %s; we know about it. Nothing was done."},
 		codeBusy:           {ES: "%s está muy ocupada ahora mismo. No se hizo; se puede intentar dentro de un momento.", EN: "%s is very busy right now. It was not done; it can be tried again in a moment."},
 		codeNotFound:       {ES: "%s ya no tiene esa herramienta, o cambió. No se hizo nada.", EN: "%s no longer has this tool, or it has changed. Nothing was done."},
@@ -71,7 +73,7 @@ func (t *trouble) retry() string {
 			return "never"
 		}
 		return "fix"
-	case codeReconnect:
+	case codeReconnect, codeChooseAccount:
 		return "person"
 	case codeBusy, codeUnavailable, codeCancelled:
 		return "wait"
@@ -119,7 +121,7 @@ func (u *server) troubleOf(t *tool, err error) *trouble {
 
 // unperformedProof tells whether an error proves that the upstream did nothing.
 func unperformedProof(err error) bool {
-	for _, proof := range []error{errNotSent, errGone, errEra, errRefused, ErrReconnect, errUnready, errFull} {
+	for _, proof := range []error{errNotSent, errGone, errEra, errRefused, gateway.ErrReconnect, gateway.ErrChooseAccount, errUnready, errFull} {
 		if errors.Is(err, proof) {
 			return true
 		}
@@ -142,8 +144,10 @@ func (u *server) codeOf(err error) code {
 	var status *statusError
 	var refusal *rpcError
 	switch {
-	case errors.Is(err, ErrReconnect), errors.Is(err, errRefused) && u.Auth == AuthOAuth:
+	case errors.Is(err, gateway.ErrReconnect), errors.Is(err, errRefused) && u.Auth == AuthOAuth:
 		return codeReconnect
+	case errors.Is(err, gateway.ErrChooseAccount):
+		return codeChooseAccount
 	case errors.Is(err, errRefused):
 		return codeGatewayProblem
 	case errors.Is(err, errCancelled), errors.Is(err, context.Canceled):

@@ -9,7 +9,6 @@ package upstream
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -30,9 +29,6 @@ import (
 
 // connectorName is what Tool.Connector says.
 const connectorName = "upstream"
-
-// ErrReconnect is what Config.Bearer gives when only the person can mend it: they must connect the app again.
-var ErrReconnect = errors.New("the person must connect the app again")
 
 // Auth is how an upstream knows who is asking.
 type Auth string
@@ -103,7 +99,8 @@ type Config struct {
 	Upstreams []Spec
 
 	// Bearer gives the secret for one request of a caller with one of their accounts (gateway.Call.Account; empty: the one in
-	// use); zero: none is needed. ErrReconnect: the person must connect the app again; any other error: it cannot be had now.
+	// use); zero: none is needed. gateway.ErrReconnect and gateway.ErrChooseAccount: only the person can mend it; any other error: it
+	// cannot be had now.
 	// Required when an upstream has another Auth than none.
 	Bearer func(ctx context.Context, c gateway.Caller, app, account string) (store.Secret, error)
 	// Refused is told that the upstream did not accept the secret, so that the next Bearer gives a fresh one. Nil: nobody
