@@ -94,6 +94,43 @@ func TestACallThatFailsAmongOthersFailsAlone(t *testing.T) {
 	})
 }
 
+func TestACallWhoseCardPanicsFailsAloneAndNobodyActsWithoutARow(t *testing.T) {
+	eachTown(t, func(t *testing.T, w *town) {
+		run := w.talk(t, w.member, private(w.member))
+		var begun, panics atomic.Int64
+		begin := func(c store.NewCall, card func(store.Approval, store.Approver) store.Draft, spoilt bool) {
+			defer func() {
+				if p := recover(); p == nil == spoilt {
+					t.Errorf("panicked with %v, spoilt %t", p, spoilt)
+				} else if spoilt {
+					panics.Add(1)
+				}
+			}()
+			if _, err := w.BeginCall(t.Context(), c, card); err != nil {
+				t.Error(err)
+			}
+			begun.Add(1)
+		}
+		var all sync.WaitGroup
+		for i := range 20 {
+			all.Go(func() {
+				for j := range 10 {
+					args := fmt.Sprintf(`{"i":%d,"j":%d}`, i, j)
+					if i%5 == 4 {
+						begin(run.call(policy.Confirm, args), func(store.Approval, store.Approver) store.Draft { panic("spoilt") }, true)
+					} else {
+						begin(run.call(policy.Allow, args), card, false)
+					}
+				}
+			})
+		}
+		all.Wait()
+		same(t, int64(40), panics.Load())
+		same(t, int64(160), begun.Load())
+		same(t, 160, len(w.outcomes(t, run.ID)))
+	})
+}
+
 // Commit failed, not done: a row that refers to nothing is only found by the commit.
 func TestACommitThatFailsIsToldToAllAndNothingWasDone(t *testing.T) {
 	w := townOn(t, storetest.Fresh(t, "sqlite"))
