@@ -201,9 +201,9 @@ func (s *Store) firstCall(ctx context.Context, tx *sql.Tx, run callingRun, c New
 	var approval ApprovalID
 	err := tx.QueryRowContext(ctx, `SELECT c.call_id, c.outcome, c.result, COALESCE(a.approval_id, '')
 		FROM call c LEFT JOIN approval a ON a.call_id = c.call_id
-		WHERE c.run_id = $1 AND c.tool = $2 AND c.args_hash = $3
+		WHERE c.run_id = $1 AND c.tool = $2 AND c.args_hash = $3 AND c.company_id = $4
 			AND c.class <> 'read' AND c.why = '' AND c.outcome <> 'failed'`,
-		run.id, c.Tool, s.sameWrite(run.company, c)).Scan(&begun.ID, &begun.Outcome, &sealed, &approval)
+		run.id, c.Tool, s.sameWrite(run.company, c), run.company).Scan(&begun.ID, &begun.Outcome, &sealed, &approval)
 	if err != nil {
 		return BegunCall{}, fmt.Errorf("reading the first call: %w", err)
 	}

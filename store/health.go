@@ -21,8 +21,8 @@ func (s *Store) MarkAccountBroken(ctx context.Context, company CompanyID, accoun
 		if first = changed; err != nil || !changed {
 			return err
 		}
-		tell, err := one(tx.ExecContext(ctx, `UPDATE account SET told_ms = $2, is_told = 1 WHERE account_id = $1 AND told_ms <= $3`,
-			account, s.now(), s.now()-toldEvery.Milliseconds()))
+		tell, err := one(tx.ExecContext(ctx, `UPDATE account SET told_ms = $3, is_told = 1
+			WHERE account_id = $1 AND company_id = $2 AND told_ms <= $4`, account, company, s.now(), s.now()-toldEvery.Milliseconds()))
 		if err != nil {
 			return err
 		}
@@ -55,7 +55,8 @@ func (s *Store) MarkAccountHealthy(ctx context.Context, company CompanyID, accou
 		if err != nil {
 			return err
 		}
-		told, err := one(tx.ExecContext(ctx, `UPDATE account SET is_told = 0 WHERE account_id = $1 AND is_told = 1`, account))
+		told, err := one(tx.ExecContext(ctx, `UPDATE account SET is_told = 0 WHERE account_id = $1 AND company_id = $2 AND is_told = 1`,
+			account, company))
 		if err != nil {
 			return err
 		}
@@ -83,10 +84,7 @@ func (s *Store) turnAccount(ctx context.Context, tx *sql.Tx, company CompanyID, 
 	if err != nil {
 		return Account{}, false, err
 	}
-	a, err := s.accountByID(ctx, tx, account)
-	if err == nil && a.Company != company {
-		err = ErrNotFound
-	}
+	a, err := s.accountByID(ctx, tx, company, account)
 	return a, changed, err
 }
 

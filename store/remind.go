@@ -112,7 +112,7 @@ func (s *Store) remind(ctx context.Context, tx *sql.Tx, r Reminding, d dueRemind
 	if err != nil || len(deciders) == 0 {
 		return 0, t, err
 	}
-	have, err := s.cardholders(ctx, tx, d.id)
+	have, err := s.cardholders(ctx, tx, t.approval)
 	if err != nil {
 		return 0, t, err
 	}
@@ -135,7 +135,8 @@ func (s *Store) remind(ctx context.Context, tx *sql.Tx, r Reminding, d dueRemind
 	if t.to, err = s.awake(ctx, tx, r, d.company, deciders); err != nil || len(t.to) == 0 {
 		return 0, t, err
 	}
-	if _, err := tx.ExecContext(ctx, `UPDATE approval SET reminded = $2 WHERE approval_id = $1`, d.id, step); err != nil {
+	if _, err := tx.ExecContext(ctx, `UPDATE approval SET reminded = $3 WHERE approval_id = $1 AND company_id = $2`,
+		d.id, d.company, step); err != nil {
 		return 0, t, err
 	}
 	return 0, t, s.audit(ctx, tx, d.company, actorPilder, "approval.reminded", string(d.id), cardsOut{len(t.to)})
@@ -172,16 +173,16 @@ func zoneOf(m Membership) *time.Location {
 }
 
 // cardholders are the chats to which a card of an approval went.
-func (s *Store) cardholders(ctx context.Context, tx *sql.Tx, id ApprovalID) (map[int64]bool, error) {
+func (s *Store) cardholders(ctx context.Context, tx *sql.Tx, a Approval) (map[int64]bool, error) {
 	all := map[int64]bool{}
-	rows, err := tx.QueryContext(ctx, `SELECT chat_id FROM reply WHERE approval_id = $1 AND kind = 'card' AND part = 1`, id)
+	rows, err := tx.QueryContext(ctx, `SELECT chat_id FROM reply WHERE approval_id = $1 AND company_id = $2 AND kind = 'card' AND part = 1`, a.ID, a.Company)
 	err = each(rows, err, func(scan func(...any) error) error {
 		var chat int64
 		defer func() { all[chat] = true }()
 		return scan(&chat)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("finding the cards of %s: %w", id, err)
+		return nil, fmt.Errorf("finding the cards of %s: %w", a.ID, err)
 	}
 	return all, nil
 }
