@@ -240,7 +240,7 @@ func (s *Store) originOf(ctx context.Context, tx *sql.Tx, a Approval) (origin, e
 // mayDecide tells whether a member may decide an approval, among all members of the company as they are now.
 func mayDecide(a Approval, m Membership, all []Membership) bool {
 	alone := !slices.ContainsFunc(all, func(o Membership) bool {
-		return o.ID != a.Requester.ID && (o.Role == policy.RoleApprover || o.Role == policy.RoleAdmin)
+		return o.ID != a.Requester.ID && o.Role.Decides()
 	})
 	return policy.MayApprove(m.Role, a.Kind, a.Requester.ID, m.ID, alone)
 }
