@@ -108,6 +108,13 @@ func (s *Store) ConfirmAccount(ctx context.Context, from UpdateRef, account Acco
 		if err := s.settle(ctx, tx, from, FateDone, action); err != nil {
 			return err
 		}
+		company, err := s.companyOfAccount(ctx, tx, account, telegram)
+		if err == nil {
+			err = s.lockWaiting(ctx, tx, company, account)
+		}
+		if err != nil {
+			return err
+		}
 		var m Membership
 		if a, m, err = s.pressedAccount(ctx, tx, account, telegram); err != nil {
 			return err

@@ -113,7 +113,24 @@ func (s *Store) appWaits(ctx context.Context, q queryer, where string, args ...a
 	return all, err
 }
 
-// resume lets a member's requests that wait for an app go on.
+// lockWaiting locks the conversations that wait for an account's app, before the account itself: BeginCall, in a run that holds
+// its conversation up, comes from the other side.
+func (s *Store) lockWaiting(ctx context.Context, tx *sql.Tx, company CompanyID, account AccountID) error {
+	rows, err := tx.QueryContext(ctx, `SELECT fence FROM conversation WHERE company_id = $1 AND conversation_id IN (
+			SELECT w.conversation_id FROM app_wait w JOIN account a ON a.company_id = w.company_id AND a.membership_id = w.membership_id
+				AND a.app = w.app WHERE a.account_id = $2 AND a.company_id = $1 AND w.state = 'waiting')
+		ORDER BY conversation_id`+s.d.forUpdate, company, account)
+	err = each(rows, err, func(scan func(...any) error) error {
+		var fence int64
+		return scan(&fence)
+	})
+	if err != nil {
+		return fmt.Errorf("locking what waits for %s: %w", account, err)
+	}
+	return nil
+}
+
+// resume lets a member's requests that wait for an app go on. lockWaiting came first.
 func (s *Store) resume(ctx context.Context, tx *sql.Tx, m Membership, app string, say Resume) error {
 	if say == nil {
 		return nil

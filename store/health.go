@@ -47,6 +47,9 @@ func (s *Store) MarkAccountBroken(ctx context.Context, company CompanyID, accoun
 // that it was broken, and lets go on what waited for its app. first is false when it was not broken.
 func (s *Store) MarkAccountHealthy(ctx context.Context, company CompanyID, account AccountID, resume Resume, drafts ...Draft) (first bool, err error) {
 	err = s.tx(ctx, func(tx *sql.Tx) error {
+		if err := s.lockWaiting(ctx, tx, company, account); err != nil {
+			return err
+		}
 		a, changed, err := s.turnAccount(ctx, tx, company, account, AccountBroken, AccountActive, "")
 		if first = changed; err != nil || !changed {
 			return err

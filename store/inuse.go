@@ -79,12 +79,10 @@ func (s *Store) ownAccount(ctx context.Context, tx *sql.Tx, from UpdateRef, acco
 // pressedAccount reads an account for a person who pressed a button about it.
 func (s *Store) pressedAccount(ctx context.Context, tx *sql.Tx, account AccountID, telegram int64) (Account, Membership, error) {
 	// The lock makes the second of two presses see the first one's decision.
-	var company CompanyID
-	err := tx.QueryRowContext(ctx, `UPDATE account SET state = state WHERE account_id = $1 AND `+oneOfTheirs+` RETURNING company_id`,
-		account, telegram).Scan(&company)
-	if errors.Is(err, sql.ErrNoRows) {
-		err = ErrNotFound // of another company, it is not there either
+	if _, err := tx.ExecContext(ctx, `UPDATE account SET state = state WHERE account_id = $1 AND `+oneOfTheirs, account, telegram); err != nil {
+		return Account{}, Membership{}, err
 	}
+	company, err := s.companyOfAccount(ctx, tx, account, telegram)
 	if err != nil {
 		return Account{}, Membership{}, err
 	}
@@ -100,6 +98,15 @@ func (s *Store) pressedAccount(ctx context.Context, tx *sql.Tx, account AccountI
 		return Account{}, Membership{}, ErrNotYours
 	}
 	return a, m, nil
+}
+
+// companyOfAccount gives an account's company to somebody who is in it too; to others the account is not there.
+func (s *Store) companyOfAccount(ctx context.Context, tx *sql.Tx, account AccountID, telegram int64) (company CompanyID, err error) {
+	err = tx.QueryRowContext(ctx, `SELECT company_id FROM account WHERE account_id = $1 AND `+oneOfTheirs, account, telegram).Scan(&company)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = ErrNotFound
+	}
+	return company, err
 }
 
 func (s *Store) accountByID(ctx context.Context, q queryer, company CompanyID, id AccountID) (Account, error) {
