@@ -2,8 +2,8 @@ package policy
 
 import "strings"
 
-// Rule is one line of the house's policy: when it applies, what it does to the call, and how it is said. The same rule speaks in the
-// agent's prompt and in the answer to a stopped call, so the two cannot drift.
+// Rule is one line of the house's policy: when it applies, what it does to the call, and how it is said. The same rule speaks in
+// the agent's prompt and in the answer to a stopped call, so the two cannot drift.
 type Rule struct {
 	ID     string
 	Effect Effect

@@ -80,8 +80,9 @@ func (s *Store) sharedTx(ctx context.Context, last durability, f func(ctx contex
 	return m.err
 }
 
-// laterTx is sharedTx for what nobody waits for: it is written with the next group, and soon. ctx does not count. Whatever
-// reads calls catches up first.
+// laterTx is sharedTx for what nobody waits for: it is written with the next group, and soon. Until then a read that has ended
+// stands as open: every transaction and whatever shows outcomes or the audit (runViews, Audit) catches up first. What a run was
+// tainted by, and what waits for people, is the same before and after.
 func (s *Store) laterTx(f func(ctx context.Context, tx *sql.Tx) error) {
 	g := &s.group
 	g.mu.Lock()
