@@ -132,8 +132,8 @@ func (g *Gateway) performApproved(ctx context.Context, a store.Approval, halt *h
 	}
 	// The account is the one of that time, not of today: what was shown is what is done.
 	r = g.perform(ctx, tool, Call{ID: a.Call, Caller: now.caller, Tool: a.Tool, Args: a.Args, Account: a.Account}, halt)
-	if back := g.undo(now, r); a.Rule != store.RuleUndo && len(back) > 0 {
-		undo = &back[0]
+	if a.Rule != store.RuleUndo {
+		undo = g.undo(now, r)
 	}
 	return r, undo
 }
