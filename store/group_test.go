@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"pilder/policy"
 	"pilder/store"
@@ -281,5 +282,27 @@ func TestAReadsOutcomeIsThereForWhoeverLooks(t *testing.T) {
 		all := w.outcomes(t, run.ID)
 		slices.Sort(all)
 		same(t, store.OutcomeFailed, all[20])
+	})
+}
+
+func TestAReadThatEndsAfterItsRunIsNeverToldAsLost(t *testing.T) {
+	eachTown(t, func(t *testing.T, w *town) {
+		run := w.talk(t, w.member, private(w.member))
+		ends := w.begin(t, read(run.call(policy.Allow, `{"ends":"late"}`)))
+		w.begin(t, read(run.call(policy.Allow, `{"ends":"never"}`)))
+		run.end(store.RunSucceeded)
+		w.said(t)
+		w.clock.Advance(16 * time.Minute)
+		if err := w.EndRead(t.Context(), w.acme.ID, ends.ID, store.OutcomeDone, "ok"); err != nil {
+			t.Fatal(err)
+		}
+		need(w.RecoverCalls(t.Context(), func(c store.CallView, _ store.Run) []store.Draft {
+			t.Errorf("its person is told of %s", c.ID)
+			return nil
+		}))(t)
+		all := w.outcomes(t, run.ID)
+		slices.Sort(all)
+		same(t, []store.Outcome{store.OutcomeDone, store.OutcomeFailed}, all)
+		same(t, []said(nil), w.said(t))
 	})
 }
