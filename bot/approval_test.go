@@ -165,7 +165,7 @@ func TestWhatWasDoneCanBeUndoneByItsButton(t *testing.T) {
 				begun, err := w.store.BeginCall(ctx, store.NewCall{Run: r, Tool: "google_calendar-create-event", App: "google_calendar",
 					Class: policy.ClassWrite, Args: json.RawMessage(fmt.Sprintf(`{"summary":"%d"}`, i)), Decision: policy.Decision{Effect: policy.Allow}}, bot.Card)
 				if err == nil {
-					err = w.store.EndCall(ctx, r.Principal.Company, begun.ID, store.OutcomeDone, "ok", nil, store.Undo{Tool: "google_calendar-delete-event",
+					err = w.store.EndCall(ctx, r.Principal.Company, begun.ID, store.OutcomeDone, "ok", nil, &store.Undo{Tool: "google_calendar-delete-event",
 						App: "google_calendar", Class: policy.ClassDestructive, Args: json.RawMessage(fmt.Sprintf(`{"eventId":"evt%d"}`, i))})
 				}
 				if err != nil {

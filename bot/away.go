@@ -7,13 +7,12 @@ import (
 	"strings"
 	"time"
 
-	"pilder/policy"
 	"pilder/store"
 )
 
 // away asks somebody who decides for their company how long they will not be there.
 func (b *Bot) away(ctx context.Context, s asker) error {
-	if s.m.Role != policy.RoleApprover && s.m.Role != policy.RoleAdmin {
+	if !s.m.Role.Decides() {
 		return b.tell(ctx, s, store.FateRefused, "not_approver", "away.not_you", nil)
 	}
 	d := private(s.m, "away.how_long", nil)

@@ -159,6 +159,7 @@ func checking(t *testing.T, w *world) *provider {
 	w.cfg.Connect.Accounts = func(_ context.Context, _, app string) ([]gateway.ProviderAccount, error) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
+		p.asked++
 		var out []gateway.ProviderAccount
 		for _, a := range p.accounts {
 			if strings.HasPrefix(a.ID, "apn_"+app) {
@@ -241,14 +242,16 @@ func TestG19_AProviderThatLosesEverybodyAlarmsTheOperatorAndNoPeople(t *testing.
 	same(t, true, w.log.has("account.provider_fault"))
 }
 
-func TestAProviderThatDoesNotAnswerBreaksNoAccount(t *testing.T) {
+func TestAProviderThatDoesNotAnswerBreaksNoAccountAndIsAskedOnceForEachList(t *testing.T) {
 	w := onSQLite(t)
 	p := checking(t, w)
+	w.connect(t, "asana", "apn_asana_2")
 	p.fails = errors.New("503")
 	w.clock.Advance(time.Hour)
 	if w.g.CheckAccounts(t.Context()) == nil {
 		t.Error("nobody hears of it")
 	}
+	same(t, 2, p.asked) // three accounts, of two apps
 	same(t, map[int64][]string{}, w.said(t))
 	same(t, store.AccountActive, w.account(t, "apn_gmail").State)
 }

@@ -145,8 +145,8 @@ func (g *Gateway) performApproved(ctx context.Context, a store.Approval, halt *h
 			g.tellBroken(ctx, acc, a.Requester, "refused")
 		}
 	}
-	if back := g.undo(now, r); a.Rule != store.RuleUndo && len(back) > 0 {
-		undo = &back[0]
+	if a.Rule != store.RuleUndo {
+		undo = g.undo(now, r)
 	}
 	return r, undo
 }

@@ -256,7 +256,7 @@ func (g *Gateway) end(ctx context.Context, a *access, class policy.Class, id sto
 	if class == policy.ClassRead {
 		return g.store.EndRead(ctx, a.run.Principal.Company, id, r.Outcome, r.Code)
 	}
-	return g.store.EndCall(ctx, a.run.Principal.Company, id, r.Outcome, r.Code, keep(r), g.undo(a, r)...)
+	return g.store.EndCall(ctx, a.run.Principal.Company, id, r.Outcome, r.Code, keep(r), g.undo(a, r))
 }
 
 // once performs a call; a read joins the identical one of its run that is under way.

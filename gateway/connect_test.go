@@ -21,6 +21,7 @@ type provider struct {
 	started  []gateway.StartConnect
 	looked   chan struct{}
 	fails    error
+	asked    int // for accounts to check
 }
 
 func (p *provider) connect() gateway.Connect {

@@ -426,11 +426,11 @@ func TestG35_WrongArgumentsAreAToolResultAndReachNothing(t *testing.T) {
 	}
 	agent := w.agent(t, run, addr, "", nil)
 	for args, path := range map[string]string{
-		`{}`:                                               "",
-		`{"summary":5}`:                                    "/summary",
-		`{"summary":"x","minutes":0}`:                      "/minutes",
-		`{"summary":"x","attendees":["a",1]}`:              "/attendees/1",
-		`{"summary":"x","sendUpdates":"all"}`:              "",
+		`{}`:                                  "",
+		`{"summary":5}`:                       "/summary",
+		`{"summary":"x","minutes":0}`:         "/minutes",
+		`{"summary":"x","attendees":["a",1]}`: "/attendees/1",
+		`{"summary":"x","sendUpdates":"all"}`: "",
 		`{"summary":"` + strings.Repeat("x", 70000) + `"}`: "",
 	} {
 		got := call(t, agent, create, args)

@@ -45,8 +45,12 @@ func (g *Gateway) CheckAccounts(ctx context.Context) error {
 	type of struct {
 		external, app string
 	}
-	asked := map[of][]ProviderAccount{}
-	var found []finding
+	type answer struct {
+		accounts []ProviderAccount
+		err      error
+	}
+	asked := map[of]answer{} // what failed too: a provider that is down is not waited for again
+	found := map[string][]finding{}
 	var failed error
 	for _, c := range due {
 		key := of{c.Member.ExternalUser, c.App}
@@ -54,18 +58,28 @@ func (g *Gateway) CheckAccounts(ctx context.Context) error {
 		if provider == nil {
 			continue
 		}
-		if _, known := asked[key]; !known {
-			all, err := g.ask(ctx, provider, key.external, key.app)
-			if err != nil {
-				failed = errors.Join(failed, err)
-				continue // nothing is known of it now
-			}
-			asked[key] = all
+		said, known := asked[key]
+		if !known {
+			said.accounts, said.err = g.ask(ctx, provider, key.external, key.app)
+			asked[key], failed = said, errors.Join(failed, said.err)
 		}
-		found = append(found, judge(c.Account, c.Member, asked[key]))
+		if said.err == nil { // else nothing is known of it now
+			at := g.providerOf(c.App)
+			found[at] = append(found[at], judge(c.Account, c.Member, said.accounts))
+		}
 	}
-	g.settleHealth(ctx, found)
+	for _, of := range found {
+		g.settleHealth(ctx, of)
+	}
 	return failed
+}
+
+// providerOf names the provider of an app's accounts: the app that has one of its own, empty for the one of all others.
+func (g *Gateway) providerOf(app string) string {
+	if _, own := g.cfg.ConnectOwn[app]; own {
+		return app
+	}
+	return ""
 }
 
 // ask lists a person's accounts at a provider, within its patience.
@@ -108,7 +122,7 @@ func judge(a store.Account, m store.Membership, at []ProviderAccount) finding {
 	return f
 }
 
-// settleHealth acts on a round's findings. When most of what was looked at went bad together, it is the provider, our
+// settleHealth acts on a round's findings at one provider. When most of what was looked at went bad together, it is the provider, our
 // registration or the wrong environment (which shows as empty lists): one alarm for the operator, no word to people.
 func (g *Gateway) settleHealth(ctx context.Context, found []finding) {
 	bad := 0

@@ -24,7 +24,7 @@ type Describer interface {
 
 // undo is how the store keeps a way back: of a call that was surely done, by a tool that this run has too, with arguments
 // that fit it. None otherwise: a button that could not work is worse than none.
-func (g *Gateway) undo(a *access, r Result) []store.Undo {
+func (g *Gateway) undo(a *access, r Result) *store.Undo {
 	if r.Undo == nil || r.Outcome != store.OutcomeDone || r.IsError {
 		return nil
 	}
@@ -35,7 +35,7 @@ func (g *Gateway) undo(a *access, r Result) []store.Undo {
 	if wrong, err := g.schemas.check(tool.InputSchema, r.Undo.Args); err != nil || wrong != nil {
 		return nil
 	}
-	return []store.Undo{{Tool: tool.Name, App: appOf(tool.Tool), Class: tool.Class, Args: r.Undo.Args}}
+	return &store.Undo{Tool: tool.Name, App: appOf(tool.Tool), Class: tool.Class, Args: r.Undo.Args}
 }
 
 // Bounds of describing: a person waits, and a card has little room.

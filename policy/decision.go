@@ -120,7 +120,7 @@ func MayApprove(role Role, kind Effect, requester, approver MembershipID, soleAd
 		if approver == requester {
 			return soleAdmin && role == RoleAdmin
 		}
-		return role == RoleApprover || role == RoleAdmin
+		return role.Decides()
 	default:
 		return false
 	}

@@ -27,6 +27,9 @@ const (
 // Known tells whether the role is one of the three that may do something.
 func (r Role) Known() bool { return r == RoleMember || r == RoleApprover || r == RoleAdmin }
 
+// Decides tells whether somebody with this role decides what others of the company ask for.
+func (r Role) Decides() bool { return r == RoleApprover || r == RoleAdmin }
+
 // Scope is what a principal's token lets it ask for, in the OAuth sense.
 type Scope string
 

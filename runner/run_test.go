@@ -222,7 +222,7 @@ func TestRunWithoutAnAnswerTellsWhatItDid(t *testing.T) {
 				begun, err := o.BeginCall(ctx, store.NewCall{Run: run, Tool: c.tool, App: "x", Class: c.class, Args: []byte(`{}`),
 					Decision: policy.Decision{Effect: policy.Allow}}, nil)
 				if err == nil {
-					err = o.EndCall(ctx, run.Principal.Company, begun.ID, c.outcome, "x", nil)
+					err = o.EndCall(ctx, run.Principal.Company, begun.ID, c.outcome, "x", nil, nil)
 				}
 				if err != nil {
 					return err

@@ -56,15 +56,15 @@ func (s *Store) OfferAccount(ctx context.Context, link string, provider, name st
 		case l.State == LinkNew || l.accounts >= perLink:
 			return ErrNotFound
 		}
-		if _, err := tx.ExecContext(ctx, `UPDATE link SET state = $2, used_ms = $3, accounts = accounts + 1 WHERE link_id = $1`,
-			link, LinkUsed, s.now()); err != nil {
+		if _, err := tx.ExecContext(ctx, `UPDATE link SET state = $3, used_ms = $4, accounts = accounts + 1
+			WHERE link_id = $1 AND company_id = $2`, link, m.Company.ID, LinkUsed, s.now()); err != nil {
 			return err
 		}
 		a, err := s.fileAccount(ctx, tx, m, l.App, provider, name, AccountOffered)
 		if err != nil {
 			return err
 		}
-		if _, err := tx.ExecContext(ctx, `UPDATE account SET link_id = $2 WHERE account_id = $1`, a.ID, link); err != nil {
+		if _, err := tx.ExecContext(ctx, `UPDATE account SET link_id = $3 WHERE account_id = $1 AND company_id = $2`, a.ID, a.Company, link); err != nil {
 			return err
 		}
 		if err := s.extendWaits(ctx, tx, m, l.App, s.now()+offeredFor.Milliseconds()); err != nil {
@@ -96,8 +96,8 @@ type ofApp struct {
 // ConfirmAccount makes an offered account active, or gone, as its person said; the first of its app becomes the chosen one.
 // One that bears the name of a broken account mends it: the row, and with it the choice, stays. ErrNotYours if another person
 // presses, ErrNotFound if it is somebody of another company, ErrDecided if it was decided before. forget is what the
-// provider should forget: a rejected account, and what a mended one was before; the caller asks it to, after commit. What waited for the app goes on
-// with what resume says; nil: nothing does.
+// provider should forget: a rejected account, and what a mended one was before; the caller asks it to, after commit.
+// What waited for the app goes on with what resume says; nil: nothing does.
 func (s *Store) ConfirmAccount(ctx context.Context, from UpdateRef, account AccountID, telegram int64, mine bool, resume Resume, drafts ...Draft) (a Account, forget []Account, err error) {
 	err = s.tx(ctx, func(tx *sql.Tx) error {
 		forget = nil
@@ -108,6 +108,13 @@ func (s *Store) ConfirmAccount(ctx context.Context, from UpdateRef, account Acco
 		if err := s.settle(ctx, tx, from, FateDone, action); err != nil {
 			return err
 		}
+		company, err := s.companyOfAccount(ctx, tx, account, telegram)
+		if err == nil {
+			err = s.lockWaiting(ctx, tx, company, account)
+		}
+		if err != nil {
+			return err
+		}
 		var m Membership
 		if a, m, err = s.pressedAccount(ctx, tx, account, telegram); err != nil {
 			return err
@@ -116,7 +123,7 @@ func (s *Store) ConfirmAccount(ctx context.Context, from UpdateRef, account Acco
 			return ErrDecided
 		}
 		a.State = state
-		if _, err := tx.ExecContext(ctx, `UPDATE account SET state = $2 WHERE account_id = $1`, a.ID, a.State); err != nil {
+		if _, err := tx.ExecContext(ctx, `UPDATE account SET state = $3 WHERE account_id = $1 AND company_id = $2`, a.ID, a.Company, a.State); err != nil {
 			return err
 		}
 		if !mine {
@@ -156,11 +163,11 @@ func (s *Store) takeUp(ctx context.Context, tx *sql.Tx, a Account) (used Account
 
 // mend lets a broken account go on as the provider's new one. The row that was offered goes: it was never in use.
 func (s *Store) mend(ctx context.Context, tx *sql.Tx, broken, by Account) (Account, error) {
-	if _, err := tx.ExecContext(ctx, `DELETE FROM account WHERE account_id = $1`, by.ID); err != nil {
+	if _, err := tx.ExecContext(ctx, `DELETE FROM account WHERE account_id = $1 AND company_id = $2`, by.ID, by.Company); err != nil {
 		return broken, err
 	}
-	_, err := tx.ExecContext(ctx, `UPDATE account SET state = 'active', reason = '', told_ms = 0, is_told = 0, provider = $2, provider_mac = $3, checked_ms = $4
-		WHERE account_id = $1`, broken.ID, s.seal.seal("account.provider", string(broken.ID), broken.Company, []byte(by.Provider)),
+	_, err := tx.ExecContext(ctx, `UPDATE account SET state = 'active', reason = '', told_ms = 0, is_told = 0, provider = $3, provider_mac = $4, checked_ms = $5
+		WHERE account_id = $1 AND company_id = $2`, broken.ID, broken.Company, s.seal.seal("account.provider", string(broken.ID), broken.Company, []byte(by.Provider)),
 		s.sameProvider(broken.Company, by.Provider), s.now())
 	broken.State, broken.Reason, broken.Provider = AccountActive, "", by.Provider
 	return broken, err
@@ -230,7 +237,7 @@ func (s *Store) fileAccount(ctx context.Context, tx *sql.Tx, m Membership, app, 
 		return Account{}, fmt.Errorf("account of %s: %w", m.ID, ErrNotFound)
 	}
 	a.State, a.Name = state, name
-	_, err = tx.ExecContext(ctx, `UPDATE account SET state = $2, name = $3 WHERE account_id = $1`,
-		a.ID, a.State, s.seal.seal("account.name", string(a.ID), company, []byte(name)))
+	_, err = tx.ExecContext(ctx, `UPDATE account SET state = $3, name = $4 WHERE account_id = $1 AND company_id = $2`,
+		a.ID, company, a.State, s.seal.seal("account.name", string(a.ID), company, []byte(name)))
 	return a, err
 }

@@ -26,8 +26,10 @@ func (s *Store) BeginApproved(ctx context.Context, a Approval) (ok bool, err err
 			return err
 		}
 		// The call is looked at under the approval's lock, which everybody takes who ends a held call.
-		ok, err = one(tx.ExecContext(ctx, `UPDATE approval SET begun_by = $2, begun_ms = $3 WHERE approval_id = $1 AND state = 'approved'
-			AND EXISTS (SELECT 1 FROM call c WHERE c.call_id = approval.call_id AND c.outcome = 'held')`, a.ID, s.instance, s.now()))
+		ok, err = one(tx.ExecContext(ctx, `UPDATE approval SET begun_by = $3, begun_ms = $4
+			WHERE approval_id = $1 AND company_id = $2 AND state = 'approved'
+			AND EXISTS (SELECT 1 FROM call c WHERE c.call_id = approval.call_id AND c.outcome = 'held')`,
+			a.ID, a.Company, s.instance, s.now()))
 		if err != nil || !ok {
 			return err
 		}
@@ -84,7 +86,7 @@ func (s *Store) EndApproved(ctx context.Context, a Approval, end Ended, drafts .
 			if err := s.keepUndo(ctx, tx, a.Company, a.Call, *end.Undo); err != nil {
 				return err
 			}
-			if drafts, err = s.offerUndo(ctx, tx, a.Run, a.Call, drafts); err != nil {
+			if drafts, err = s.offerUndo(ctx, tx, a.Company, a.Run, a.Call, drafts); err != nil {
 				return err
 			}
 		}
@@ -180,12 +182,13 @@ func (s *Store) lose(ctx context.Context, tx *sql.Tx, l lostCall, say func(CallV
 	if l.waiting == OutcomeHeld {
 		// Approval before call: the order in which EndApproved locks them.
 		var begun int64
-		if err := tx.QueryRowContext(ctx, `SELECT begun_ms FROM approval WHERE call_id = $1`+s.d.forUpdate, l.call).Scan(&begun); err != nil {
+		if err := tx.QueryRowContext(ctx, `SELECT begun_ms FROM approval WHERE call_id = $1 AND company_id = $2`+s.d.forUpdate,
+			l.call, l.company).Scan(&begun); err != nil {
 			return false, err
 		}
 	}
 	var now Outcome
-	err = tx.QueryRowContext(ctx, `SELECT outcome FROM call WHERE call_id = $1`+s.d.forUpdate, l.call).Scan(&now)
+	err = tx.QueryRowContext(ctx, `SELECT outcome FROM call WHERE call_id = $1 AND company_id = $2`+s.d.forUpdate, l.call, l.company).Scan(&now)
 	if err != nil || now != l.waiting {
 		return false, err
 	}
@@ -198,7 +201,7 @@ func (s *Store) lose(ctx context.Context, tx *sql.Tx, l lostCall, say func(CallV
 	if err := s.news(ctx, tx, l.company, l.call, ""); err != nil {
 		return false, err
 	}
-	views, err := callViews(ctx, tx, `call_id = $1`, l.call)
+	views, err := callViews(ctx, tx, `call_id = $1 AND company_id = $2`, l.call, l.company)
 	if err != nil {
 		return false, err
 	}

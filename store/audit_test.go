@@ -61,7 +61,7 @@ func TestTheAuditHoldsNoText(t *testing.T) {
 	eachTown(t, func(t *testing.T, w *town) {
 		run := w.talk(t, w.member, private(w.member))
 		c := w.begin(t, run.call(policy.Allow, `{"to":"private words"}`))
-		if err := w.EndCall(t.Context(), w.acme.ID, c.ID, store.OutcomeDone, "ok", json.RawMessage(`"private words"`)); err != nil {
+		if err := w.EndCall(t.Context(), w.acme.ID, c.ID, store.OutcomeDone, "ok", json.RawMessage(`"private words"`), nil); err != nil {
 			t.Fatal(err)
 		}
 		for _, r := range need(w.Audit(t.Context(), w.acme.ID, 1000))(t) {

@@ -40,12 +40,12 @@ func (s *Store) AwaitApp(ctx context.Context, company CompanyID, run RunID, app 
 		if err != nil {
 			return err
 		}
-		if err := s.lockConversation(ctx, tx, c); err != nil {
+		if err := s.lockConversation(ctx, tx, company, c); err != nil {
 			return err
 		}
 		var before int
 		if err := tx.QueryRowContext(ctx, `SELECT COUNT(*) FROM app_wait w JOIN message m ON m.message_id = w.resume_id
-			WHERE w.conversation_id = $1 AND w.app = $2 AND m.run_id = $3`, c, app, run).Scan(&before); err != nil || before > 0 {
+			WHERE w.conversation_id = $1 AND w.app = $2 AND m.run_id = $3 AND w.company_id = $4`, c, app, run, company).Scan(&before); err != nil || before > 0 {
 			return err
 		}
 		fresh, err := one(tx.ExecContext(ctx, `INSERT INTO app_wait (wait_id, company_id, membership_id, conversation_id, run_id, message_id, app,
@@ -57,7 +57,8 @@ func (s *Store) AwaitApp(ctx context.Context, company CompanyID, run RunID, app 
 		}
 		if !fresh { // an older request's wait becomes this one's
 			_, err := tx.ExecContext(ctx, `UPDATE app_wait SET run_id = $4, message_id = $5, expires_ms = $6
-				WHERE conversation_id = $1 AND membership_id = $2 AND app = $3 AND state = 'waiting'`, c, m, app, run, message, s.now()+ttl.Milliseconds())
+				WHERE conversation_id = $1 AND membership_id = $2 AND app = $3 AND company_id = $7 AND state = 'waiting'`,
+				c, m, app, run, message, s.now()+ttl.Milliseconds(), company)
 			return err
 		}
 		return s.audit(ctx, tx, company, string(m), "app.awaited", string(run), ofApp{app})
@@ -68,9 +69,10 @@ func (s *Store) AwaitApp(ctx context.Context, company CompanyID, run RunID, app 
 	return nil
 }
 
-func (s *Store) lockConversation(ctx context.Context, tx *sql.Tx, c ConversationID) error {
+func (s *Store) lockConversation(ctx context.Context, tx *sql.Tx, company CompanyID, c ConversationID) error {
 	var locked int64
-	return tx.QueryRowContext(ctx, `SELECT fence FROM conversation WHERE conversation_id = $1`+s.d.forUpdate, c).Scan(&locked)
+	return tx.QueryRowContext(ctx, `SELECT fence FROM conversation WHERE conversation_id = $1 AND company_id = $2`+s.d.forUpdate,
+		c, company).Scan(&locked)
 }
 
 // extendWaits keeps what waits for an app waiting as long as a way to connect it is open.
@@ -82,8 +84,9 @@ func (s *Store) extendWaits(ctx context.Context, tx *sql.Tx, m Membership, app s
 
 // cancelWaits ends what waits for apps in a member's conversation.
 func (s *Store) cancelWaits(ctx context.Context, tx *sql.Tx, c ConversationID, m Membership) error {
-	_, err := tx.ExecContext(ctx, `UPDATE app_wait SET state = 'cancelled', ended_ms = $3
-		WHERE conversation_id = $1 AND membership_id = $2 AND state IN ('waiting', 'connected')`, c, m.ID, s.now())
+	_, err := tx.ExecContext(ctx, `UPDATE app_wait SET state = 'cancelled', ended_ms = $4
+		WHERE conversation_id = $1 AND membership_id = $2 AND company_id = $3 AND state IN ('waiting', 'connected')`,
+		c, m.ID, m.Company.ID, s.now())
 	return err
 }
 
@@ -110,7 +113,24 @@ func (s *Store) appWaits(ctx context.Context, q queryer, where string, args ...a
 	return all, err
 }
 
-// resume lets a member's requests that wait for an app go on.
+// lockWaiting locks the conversations that wait for an account's app, before the account itself: BeginCall, in a run that holds
+// its conversation up, comes from the other side.
+func (s *Store) lockWaiting(ctx context.Context, tx *sql.Tx, company CompanyID, account AccountID) error {
+	rows, err := tx.QueryContext(ctx, `SELECT fence FROM conversation WHERE company_id = $1 AND conversation_id IN (
+			SELECT w.conversation_id FROM app_wait w JOIN account a ON a.company_id = w.company_id AND a.membership_id = w.membership_id
+				AND a.app = w.app WHERE a.account_id = $2 AND a.company_id = $1 AND w.state = 'waiting')
+		ORDER BY conversation_id`+s.d.forUpdate, company, account)
+	err = each(rows, err, func(scan func(...any) error) error {
+		var fence int64
+		return scan(&fence)
+	})
+	if err != nil {
+		return fmt.Errorf("locking what waits for %s: %w", account, err)
+	}
+	return nil
+}
+
+// resume lets a member's requests that wait for an app go on. lockWaiting came first.
 func (s *Store) resume(ctx context.Context, tx *sql.Tx, m Membership, app string, say Resume) error {
 	if say == nil {
 		return nil
@@ -131,13 +151,14 @@ func (s *Store) resume(ctx context.Context, tx *sql.Tx, m Membership, app string
 // goOn lets one request go on, once: the state of its row, changed under the conversation's lock, is the token. The message
 // is the conversation's next turn; while the run that waits still goes, its end may take the message back.
 func (s *Store) goOn(ctx context.Context, tx *sql.Tx, w wait, m Membership, say Resume) error {
-	if err := s.lockConversation(ctx, tx, w.conversation); err != nil {
+	if err := s.lockConversation(ctx, tx, m.Company.ID, w.conversation); err != nil {
 		return err
 	}
 	id := MessageID(newID(prefixMessage))
-	ok, err := one(tx.ExecContext(ctx, `UPDATE app_wait SET state = CASE WHEN EXISTS (SELECT 1 FROM run WHERE run_id = $2 AND state = 'running')
+	ok, err := one(tx.ExecContext(ctx, `UPDATE app_wait SET state = CASE WHEN EXISTS (
+			SELECT 1 FROM run WHERE run_id = $2 AND company_id = $5 AND state = 'running')
 			THEN 'connected' ELSE 'done' END, resume_id = $3, connected_ms = $4, ended_ms = $4
-		WHERE wait_id = $1 AND state = 'waiting'`, w.id, w.run, id, s.now()))
+		WHERE wait_id = $1 AND company_id = $5 AND state = 'waiting'`, w.id, w.run, id, s.now(), m.Company.ID))
 	if err != nil || !ok {
 		return err
 	}
@@ -161,8 +182,8 @@ func (s *Store) goOn(ctx context.Context, tx *sql.Tx, w wait, m Membership, say 
 func (s *Store) asked(ctx context.Context, tx *sql.Tx, w wait, m Membership) (a AppWait, foreign bool, bot BotID, err error) {
 	a = AppWait{Member: m, Conversation: w.conversation, App: w.app}
 	var private int64
-	if err = tx.QueryRowContext(ctx, `SELECT bot_id, chat_id, topic_id, is_private FROM conversation WHERE conversation_id = $1`, w.conversation).
-		Scan(&bot, &a.Chat.ID, &a.Chat.Topic, &private); err != nil {
+	if err = tx.QueryRowContext(ctx, `SELECT bot_id, chat_id, topic_id, is_private FROM conversation
+		WHERE conversation_id = $1 AND company_id = $2`, w.conversation, m.Company.ID).Scan(&bot, &a.Chat.ID, &a.Chat.Topic, &private); err != nil {
 		return a, false, 0, err
 	}
 	a.Chat.Private = private == 1
@@ -187,23 +208,24 @@ func (s *Store) asked(ctx context.Context, tx *sql.Tx, w wait, m Membership) (a 
 // resumeAfter settles what a run that ends now had waited for: where it used the app itself once it was there, the message
 // that was to go on with it has nothing left to do.
 func (s *Store) resumeAfter(ctx context.Context, tx *sql.Tx, r Run) error {
-	all, err := s.appWaits(ctx, tx, `run_id = $1 AND state = 'connected'`, r.ID)
+	company := r.Principal.Company
+	all, err := s.appWaits(ctx, tx, `run_id = $1 AND company_id = $2 AND state = 'connected'`, r.ID, company)
 	if err != nil {
 		return err
 	}
 	for _, w := range all {
 		var used int
-		if err := tx.QueryRowContext(ctx, `SELECT COUNT(*) FROM call WHERE run_id = $1 AND begun_ms >= $2 AND outcome <> 'refused'
-			AND (app = $3 OR app = '' AND account IS NOT NULL)`, r.ID, w.connected, w.app).Scan(&used); err != nil {
+		if err := tx.QueryRowContext(ctx, `SELECT COUNT(*) FROM call WHERE run_id = $1 AND company_id = $4 AND begun_ms >= $2
+			AND outcome <> 'refused' AND (app = $3 OR app = '' AND account IS NOT NULL)`, r.ID, w.connected, w.app, company).Scan(&used); err != nil {
 			return err
 		}
 		if used > 0 {
-			if _, err := tx.ExecContext(ctx, `UPDATE message SET state = 'cancelled', reason = 'done_meanwhile', ended_ms = $2
-				WHERE message_id = $1 AND `+waits, w.resume, s.now()); err != nil {
+			if _, err := tx.ExecContext(ctx, `UPDATE message SET state = 'cancelled', reason = 'done_meanwhile', ended_ms = $3
+				WHERE message_id = $1 AND company_id = $2 AND `+waits, w.resume, company, s.now()); err != nil {
 				return err
 			}
 		}
-		if _, err := tx.ExecContext(ctx, `UPDATE app_wait SET state = 'done' WHERE wait_id = $1`, w.id); err != nil {
+		if _, err := tx.ExecContext(ctx, `UPDATE app_wait SET state = 'done' WHERE wait_id = $1 AND company_id = $2`, w.id, company); err != nil {
 			return err
 		}
 	}

@@ -5,8 +5,6 @@ import (
 	"database/sql"
 	"fmt"
 	"time"
-
-	"pilder/policy"
 )
 
 // Away is somebody who decides for the company and is not there for a while.
@@ -24,14 +22,12 @@ func (s *Store) Deputies(ctx context.Context, m Membership) ([]Membership, error
 	}
 	var out []Membership
 	for _, o := range all {
-		if o.ID != m.ID && decides(o.Role) {
+		if o.ID != m.ID && o.Role.Decides() {
 			out = append(out, o)
 		}
 	}
 	return out, nil
 }
-
-func decides(r policy.Role) bool { return r == policy.RoleApprover || r == policy.RoleAdmin }
 
 // SetAway notes that an approver or admin is away until a time, and who decides meanwhile: empty for nobody in particular.
 // Cards still reach them, reminders do not. ErrNotYours for a member who decides nothing, ErrNotFound for a deputy who is
@@ -45,7 +41,7 @@ func (s *Store) SetAway(ctx context.Context, from UpdateRef, id MembershipID, un
 		if err != nil {
 			return err
 		}
-		if !decides(m.Role) {
+		if !m.Role.Decides() {
 			return ErrNotYours
 		}
 		if deputy != "" {
@@ -53,7 +49,7 @@ func (s *Store) SetAway(ctx context.Context, from UpdateRef, id MembershipID, un
 			if err != nil {
 				return err
 			}
-			if d.ID == m.ID || !decides(d.Role) {
+			if d.ID == m.ID || !d.Role.Decides() {
 				return ErrNotFound
 			}
 		}

@@ -29,7 +29,7 @@ func (s *Store) Background(ctx context.Context, company CompanyID, run RunID) (B
 		b.Said, err = s.said(ctx, company, run)
 	}
 	if err == nil {
-		b.Taint, err = s.taint(ctx, c)
+		b.Taint, err = s.taint(ctx, company, c)
 	}
 	if err != nil {
 		return Background{}, fmt.Errorf("reading the background of run %s: %w", run, err)
@@ -52,14 +52,14 @@ func (s *Store) said(ctx context.Context, company CompanyID, run RunID) (all []s
 	return all, err
 }
 
-func (s *Store) taint(ctx context.Context, c ConversationID) ([]string, error) {
+func (s *Store) taint(ctx context.Context, company CompanyID, c ConversationID) ([]string, error) {
 	all := []string{}
 	rows, err := s.reads.QueryContext(ctx, `SELECT DISTINCT c.app FROM run r JOIN conversation v ON v.conversation_id = r.conversation_id
 		JOIN call c ON c.run_id = r.run_id
-		WHERE r.conversation_id = $1 AND r.fence > v.forget_fence AND c.app <> '' AND (c.outcome NOT IN ('refused', 'held', 'expired')
-			OR c.why NOT IN ('', 'unknown_tool', 'bad_arguments', 'limit', 'busy'))
+		WHERE r.conversation_id = $1 AND r.company_id = $2 AND r.fence > v.forget_fence AND c.app <> ''
+			AND (c.outcome NOT IN ('refused', 'held', 'expired') OR c.why NOT IN ('', 'unknown_tool', 'bad_arguments', 'limit', 'busy'))
 		UNION SELECT 'forward' FROM run r JOIN conversation v ON v.conversation_id = r.conversation_id JOIN message m ON m.run_id = r.run_id
-		WHERE r.conversation_id = $1 AND r.fence > v.forget_fence AND m.is_foreign = 1`, c)
+		WHERE r.conversation_id = $1 AND r.company_id = $2 AND r.fence > v.forget_fence AND m.is_foreign = 1`, c, company)
 	err = each(rows, err, func(scan func(...any) error) error {
 		var app string
 		defer func() { all = append(all, app) }()

@@ -46,9 +46,9 @@ type NewCall struct {
 // BegunCall is a call's row.
 type BegunCall struct {
 	ID CallID
-	// Repeat is set when this run already made the identical write (tool and arguments, however they are spelt) and it may have happened,
-	// waits or was refused: nothing was begun, and the caller answers with what the first one came to. One that certainly
-	// did not happen may be tried again.
+	// Repeat is set when this run already made the identical write (tool and arguments, however they are spelt) and it may have
+	// happened, waits or was refused: nothing was begun, and the caller answers with what the first one came to. One that
+	// certainly did not happen may be tried again.
 	Repeat   bool
 	Outcome  Outcome
 	Result   json.RawMessage // of a repeat that ended: the stored result, as EndCall got it
@@ -201,9 +201,9 @@ func (s *Store) firstCall(ctx context.Context, tx *sql.Tx, run callingRun, c New
 	var approval ApprovalID
 	err := tx.QueryRowContext(ctx, `SELECT c.call_id, c.outcome, c.result, COALESCE(a.approval_id, '')
 		FROM call c LEFT JOIN approval a ON a.call_id = c.call_id
-		WHERE c.run_id = $1 AND c.tool = $2 AND c.args_hash = $3
+		WHERE c.run_id = $1 AND c.tool = $2 AND c.args_hash = $3 AND c.company_id = $4
 			AND c.class <> 'read' AND c.why = '' AND c.outcome <> 'failed'`,
-		run.id, c.Tool, s.sameWrite(run.company, c)).Scan(&begun.ID, &begun.Outcome, &sealed, &approval)
+		run.id, c.Tool, s.sameWrite(run.company, c), run.company).Scan(&begun.ID, &begun.Outcome, &sealed, &approval)
 	if err != nil {
 		return BegunCall{}, fmt.Errorf("reading the first call: %w", err)
 	}
@@ -222,14 +222,14 @@ func (s *Store) firstCall(ctx context.Context, tx *sql.Tx, run callingRun, c New
 
 // EndCall commits what came of a call, before the agent hears of it. result is kept sealed for repeats. It needs no living
 // run: an effect that happened is recorded whatever became of its run. The first outcome stands; another one that comes
-// later is audited only. undo, if there is one, is how what was done can be taken back; it is offered with the run's answer.
-func (s *Store) EndCall(ctx context.Context, company CompanyID, id CallID, outcome Outcome, code string, result json.RawMessage, undo ...Undo) error {
+// later is audited only. undo, unless nil, is how what was done can be taken back; it is offered with the run's answer.
+func (s *Store) EndCall(ctx context.Context, company CompanyID, id CallID, outcome Outcome, code string, result json.RawMessage, undo *Undo) error {
 	err := s.sharedTx(ctx, throughPowerLoss, func(ctx context.Context, tx *sql.Tx) error {
 		first, err := s.endCall(ctx, tx, company, id, OutcomeOpen, endedCall{outcome, code}, result)
-		if err != nil || !first || outcome != OutcomeDone || len(undo) == 0 {
+		if err != nil || !first || outcome != OutcomeDone || undo == nil {
 			return err
 		}
-		return s.keepUndo(ctx, tx, company, id, undo[0])
+		return s.keepUndo(ctx, tx, company, id, *undo)
 	})
 	if err != nil {
 		return fmt.Errorf("ending call %s: %w", id, err)
@@ -242,7 +242,7 @@ func (s *Store) EndCall(ctx context.Context, company CompanyID, id CallID, outco
 // made again.
 func (s *Store) EndRead(ctx context.Context, company CompanyID, id CallID, outcome Outcome, code string) error {
 	if s.pool != nil {
-		return s.EndCall(ctx, company, id, outcome, code, nil)
+		return s.EndCall(ctx, company, id, outcome, code, nil, nil)
 	}
 	s.laterTx(func(ctx context.Context, tx *sql.Tx) error {
 		_, err := s.endCall(ctx, tx, company, id, OutcomeOpen, endedCall{outcome, code}, nil)

@@ -108,7 +108,7 @@ func TestACallIsWrittenBeforeItsEffect(t *testing.T) {
 		c := w.begin(t, run.call(policy.Allow, `{"a":1}`))
 		same(t, store.BegunCall{ID: c.ID}, c)
 		same(t, []store.Outcome{store.OutcomeOpen}, w.outcomes(t, run.ID))
-		if err := w.EndCall(t.Context(), w.acme.ID, c.ID, store.OutcomeDone, "ok", json.RawMessage(`{"x":1}`)); err != nil {
+		if err := w.EndCall(t.Context(), w.acme.ID, c.ID, store.OutcomeDone, "ok", json.RawMessage(`{"x":1}`), nil); err != nil {
 			t.Fatal(err)
 		}
 		want := store.CallView{ID: c.ID, Tool: "gmail-write", App: "gmail", Class: policy.ClassWrite, Decision: policy.Allow,
@@ -153,7 +153,7 @@ func TestACallNeedsARunThatGoesOn(t *testing.T) {
 		refused(t, run.call(policy.Allow, `{"a":2}`))
 		refused(t, read(run.call(policy.Allow, `{"a":2}`)))
 		// An effect that happened is recorded all the same.
-		if err := w.EndCall(t.Context(), w.acme.ID, open.ID, store.OutcomeDone, "ok", nil); err != nil {
+		if err := w.EndCall(t.Context(), w.acme.ID, open.ID, store.OutcomeDone, "ok", nil, nil); err != nil {
 			t.Error(err)
 		}
 		same(t, []store.Outcome{store.OutcomeDone}, w.outcomes(t, run.ID))
@@ -203,7 +203,7 @@ func TestARepeatIsAnsweredWithTheFirstResult(t *testing.T) {
 			c := run.call(policy.Allow, `{"o":"`+string(o)+`"}`)
 			first := w.begin(t, c)
 			same(t, store.BegunCall{ID: first.ID, Repeat: true}, w.begin(t, c)) // still under way
-			if err := w.EndCall(t.Context(), w.acme.ID, first.ID, o, "code", json.RawMessage(`{"o": 1}`)); err != nil {
+			if err := w.EndCall(t.Context(), w.acme.ID, first.ID, o, "code", json.RawMessage(`{"o": 1}`), nil); err != nil {
 				t.Fatal(err)
 			}
 			same(t, store.BegunCall{ID: first.ID, Repeat: true, Outcome: o, Result: json.RawMessage(`{"o": 1}`)}, w.begin(t, c))
@@ -224,7 +224,7 @@ func TestAnotherSpellingOfAWriteIsTheSameWrite(t *testing.T) {
 	eachTown(t, func(t *testing.T, w *town) {
 		run := w.talk(t, w.member, private(w.member))
 		first := w.begin(t, run.call(policy.Allow, `{"s":"x","n":10,"o":{"a":1,"b":[1,2]}}`))
-		if err := w.EndCall(t.Context(), w.acme.ID, first.ID, store.OutcomeUnknown, "cut", json.RawMessage(`{}`)); err != nil {
+		if err := w.EndCall(t.Context(), w.acme.ID, first.ID, store.OutcomeUnknown, "cut", json.RawMessage(`{}`), nil); err != nil {
 			t.Fatal(err)
 		}
 		for _, again := range []string{
@@ -254,7 +254,7 @@ func TestAWriteThatCertainlyDidNotHappenMayBeTriedAgain(t *testing.T) {
 		run := w.talk(t, w.member, private(w.member))
 		c := run.call(policy.Allow, `{"a":1}`)
 		first := w.begin(t, c)
-		if err := w.EndCall(t.Context(), w.acme.ID, first.ID, store.OutcomeFailed, "busy", json.RawMessage(`{}`)); err != nil {
+		if err := w.EndCall(t.Context(), w.acme.ID, first.ID, store.OutcomeFailed, "busy", json.RawMessage(`{}`), nil); err != nil {
 			t.Fatal(err)
 		}
 		second := w.begin(t, c)
@@ -292,7 +292,7 @@ func TestTheFirstOutcomeStands(t *testing.T) {
 		run := w.talk(t, w.member, private(w.member))
 		c := w.begin(t, run.call(policy.Allow, `{}`))
 		for _, o := range []store.Outcome{store.OutcomeDone, store.OutcomeDone, store.OutcomeFailed} {
-			if err := w.EndCall(t.Context(), w.acme.ID, c.ID, o, "x", nil); err != nil {
+			if err := w.EndCall(t.Context(), w.acme.ID, c.ID, o, "x", nil, nil); err != nil {
 				t.Error(err)
 			}
 		}
@@ -300,10 +300,10 @@ func TestTheFirstOutcomeStands(t *testing.T) {
 		got := w.actions(t, w.acme.ID)
 		same(t, []string{"call.decided", "call.ended", "call.late"}, got[len(got)-3:])
 
-		wants(t, w.EndCall(t.Context(), w.rival.Company.ID, c.ID, store.OutcomeDone, "x", nil), store.ErrNotFound)
-		wants(t, w.EndCall(t.Context(), w.acme.ID, "cal_nothere", store.OutcomeDone, "x", nil), store.ErrNotFound)
+		wants(t, w.EndCall(t.Context(), w.rival.Company.ID, c.ID, store.OutcomeDone, "x", nil, nil), store.ErrNotFound)
+		wants(t, w.EndCall(t.Context(), w.acme.ID, "cal_nothere", store.OutcomeDone, "x", nil, nil), store.ErrNotFound)
 		held := w.begin(t, run.call(policy.Hold, `{}`+" "))
-		if err := w.EndCall(t.Context(), w.acme.ID, held.ID, store.OutcomeHeld, "x", nil); err == nil {
+		if err := w.EndCall(t.Context(), w.acme.ID, held.ID, store.OutcomeHeld, "x", nil, nil); err == nil {
 			t.Error("held was taken for an end")
 		}
 	})
@@ -313,7 +313,7 @@ func TestArgumentsAndAccountsAreSealed(t *testing.T) {
 	eachTown(t, func(t *testing.T, w *town) {
 		run := w.talk(t, w.member, private(w.member))
 		c := w.begin(t, run.call(policy.Allow, `{"to":"somebody@private.example"}`))
-		if err := w.EndCall(t.Context(), w.acme.ID, c.ID, store.OutcomeDone, "ok", json.RawMessage(`{"seen":"private"}`)); err != nil {
+		if err := w.EndCall(t.Context(), w.acme.ID, c.ID, store.OutcomeDone, "ok", json.RawMessage(`{"seen":"private"}`), nil); err != nil {
 			t.Fatal(err)
 		}
 		var args, hash, account, result []byte

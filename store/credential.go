@@ -183,7 +183,7 @@ func (s *Store) TakeCredential(ctx context.Context, externalUser string, id Cred
 		if c, err = s.credential(ctx, tx, `credential_id = $1 AND company_id = $2 AND membership_id = $3`+s.d.forUpdate, id, m.Company.ID, m.ID); err != nil {
 			return err
 		}
-		if _, err := tx.ExecContext(ctx, `DELETE FROM credential WHERE credential_id = $1`, id); err != nil {
+		if _, err := tx.ExecContext(ctx, `DELETE FROM credential WHERE credential_id = $1 AND company_id = $2`, id, c.Company); err != nil {
 			return err
 		}
 		return s.audit(ctx, tx, c.Company, actorPilder, "credential.taken", string(id), ofApp{c.App})

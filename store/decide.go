@@ -81,8 +81,8 @@ func (s *Store) decidable(ctx context.Context, tx *sql.Tx, a Approval, v Verdict
 // decide records a verdict on a pending approval that the caller holds locked, with all that follows from it.
 func (s *Store) decide(ctx context.Context, tx *sql.Tx, a *Approval, by Membership, yes bool, say func(Approval) []Draft) error {
 	a.State, a.DecidedBy, a.Decided = Verdict{Approve: yes}.state(), by.ID, at(s.now())
-	if _, err := tx.ExecContext(ctx, `UPDATE approval SET state = $2, decided_by = $3, decided_ms = $4 WHERE approval_id = $1`,
-		a.ID, a.State, a.DecidedBy, ms(a.Decided)); err != nil {
+	if _, err := tx.ExecContext(ctx, `UPDATE approval SET state = $3, decided_by = $4, decided_ms = $5
+		WHERE approval_id = $1 AND company_id = $2`, a.ID, a.Company, a.State, a.DecidedBy, ms(a.Decided)); err != nil {
 		return err
 	}
 	var err error
@@ -108,14 +108,15 @@ func (s *Store) decide(ctx context.Context, tx *sql.Tx, a *Approval, by Membersh
 	return s.audit(ctx, tx, a.Company, string(by.ID), "approval."+string(a.State), string(a.ID), detail)
 }
 
-// shown is nil when a card of the approval has gone out whole to whoever says yes, else ErrNotShown or ErrArriving. A press proves that the part with the
-// buttons arrived, even before its send is recorded; a typed code proves nothing, since the requester's agent knows it too.
+// shown is nil when a card of the approval has gone out whole to whoever says yes, else ErrNotShown or ErrArriving. A press
+// proves that the part with the buttons arrived, even before its send is recorded; a typed code proves nothing, since the
+// requester's agent knows it too.
 func (s *Store) shown(ctx context.Context, tx *sql.Tx, a Approval, v Verdict) error {
 	arrived := `'sent'`
 	if v.Approval != "" {
 		arrived = `'sending', 'sent', 'uncertain'`
 	}
-	const card = `SELECT COUNT(*) FROM reply c WHERE c.approval_id = $1 AND c.kind = 'card' AND c.chat_id = $2 AND c.part = 1 `
+	const card = `SELECT COUNT(*) FROM reply c WHERE c.approval_id = $1 AND c.company_id = $2 AND c.kind = 'card' AND c.chat_id = $3 AND c.part = 1 `
 	for _, look := range []struct {
 		where string
 		found error
@@ -126,7 +127,7 @@ func (s *Store) shown(ctx context.Context, tx *sql.Tx, a Approval, v Verdict) er
 			AND NOT EXISTS (SELECT 1 FROM reply p WHERE p.group_id = c.group_id AND p.state IN ('failed', 'uncertain', 'folded'))`, ErrArriving},
 	} {
 		var cards int
-		if err := tx.QueryRowContext(ctx, card+look.where, a.ID, v.Telegram).Scan(&cards); err != nil {
+		if err := tx.QueryRowContext(ctx, card+look.where, a.ID, a.Company, v.Telegram).Scan(&cards); err != nil {
 			return fmt.Errorf("looking for the card of %s: %w", a.ID, err)
 		}
 		if cards > 0 {
@@ -138,8 +139,8 @@ func (s *Store) shown(ctx context.Context, tx *sql.Tx, a Approval, v Verdict) er
 
 // cutCards ends what is still to be sent of the cards of a decided approval.
 func (s *Store) cutCards(ctx context.Context, tx *sql.Tx, a Approval) error {
-	_, err := tx.ExecContext(ctx, `UPDATE reply SET state = 'failed', reason = 'decided', ended_ms = $2
-		WHERE approval_id = $1 AND kind = 'card' AND part > 1 AND state IN ('queued', 'folded')`, a.ID, s.now())
+	_, err := tx.ExecContext(ctx, `UPDATE reply SET state = 'failed', reason = 'decided', ended_ms = $3
+		WHERE approval_id = $1 AND company_id = $2 AND kind = 'card' AND part > 1 AND state IN ('queued', 'folded')`, a.ID, a.Company, s.now())
 	if err != nil {
 		return fmt.Errorf("cutting the cards of %s: %w", a.ID, err)
 	}
@@ -154,17 +155,22 @@ type decidedApproval struct {
 	Digest string        `json:"digest"`
 }
 
+// oneOfTheirs is the condition on a row that it is of a company which the person with the Telegram id $2 is in: what is asked
+// for by somebody who pressed a button is not even locked in any other.
+const oneOfTheirs = `company_id IN (SELECT m.company_id FROM membership m JOIN person p ON p.person_id = m.person_id
+	WHERE p.telegram_id = $2)`
+
 // judge finds the approval a verdict is about, locks it, and the membership of whoever gives it. Their role is read now:
 // who may decide is not a matter of who got a card.
 func (s *Store) judge(ctx context.Context, tx *sql.Tx, v Verdict) (Approval, Membership, error) {
 	var id ApprovalID
 	var company CompanyID
-	row := tx.QueryRowContext(ctx, `SELECT approval_id, company_id FROM approval WHERE approval_id = $1`+s.d.forUpdate, v.Approval)
+	row := tx.QueryRowContext(ctx, `SELECT approval_id, company_id FROM approval WHERE approval_id = $1 AND `+oneOfTheirs+s.d.forUpdate,
+		v.Approval, v.Telegram)
 	if v.Approval == "" {
 		// Of the companies this person is in, since codes are unique only within one; what still waits first.
-		row = tx.QueryRowContext(ctx, `SELECT a.approval_id, a.company_id FROM approval a WHERE a.code = $1 AND a.company_id IN (
-				SELECT m.company_id FROM membership m JOIN person p ON p.person_id = m.person_id WHERE p.telegram_id = $2)
-			ORDER BY CASE WHEN a.state = 'pending' THEN 0 ELSE 1 END, a.asked_ms DESC LIMIT 1`+s.d.forUpdate,
+		row = tx.QueryRowContext(ctx, `SELECT approval_id, company_id FROM approval WHERE code = $1 AND `+oneOfTheirs+`
+			ORDER BY CASE WHEN state = 'pending' THEN 0 ELSE 1 END, asked_ms DESC LIMIT 1`+s.d.forUpdate,
 			strings.ToUpper(strings.TrimSpace(v.Code)), v.Telegram)
 	}
 	err := row.Scan(&id, &company)
@@ -224,7 +230,7 @@ func (s *Store) sayOfApproval(ctx context.Context, tx *sql.Tx, a Approval, draft
 
 func (s *Store) originOf(ctx context.Context, tx *sql.Tx, a Approval) (origin, error) {
 	from := origin{run: a.Run}
-	err := tx.QueryRowContext(ctx, `SELECT bot_id FROM approval WHERE approval_id = $1`, a.ID).Scan(&from.bot)
+	err := tx.QueryRowContext(ctx, `SELECT bot_id FROM approval WHERE approval_id = $1 AND company_id = $2`, a.ID, a.Company).Scan(&from.bot)
 	if err != nil {
 		return origin{}, fmt.Errorf("finding the bot of %s: %w", a.ID, err)
 	}
@@ -234,7 +240,7 @@ func (s *Store) originOf(ctx context.Context, tx *sql.Tx, a Approval) (origin, e
 // mayDecide tells whether a member may decide an approval, among all members of the company as they are now.
 func mayDecide(a Approval, m Membership, all []Membership) bool {
 	alone := !slices.ContainsFunc(all, func(o Membership) bool {
-		return o.ID != a.Requester.ID && (o.Role == policy.RoleApprover || o.Role == policy.RoleAdmin)
+		return o.ID != a.Requester.ID && o.Role.Decides()
 	})
 	return policy.MayApprove(m.Role, a.Kind, a.Requester.ID, m.ID, alone)
 }

@@ -198,7 +198,7 @@ func (s *Store) endRun(ctx context.Context, tx *sql.Tx, r runRow, state RunState
 		r.id, state.fate(), reason, s.now()); err != nil {
 		return err
 	}
-	drafts, err := s.offerUndo(ctx, tx, r.id, "", f.Drafts)
+	drafts, err := s.offerUndo(ctx, tx, r.company, r.id, "", f.Drafts)
 	if err != nil {
 		return err
 	}

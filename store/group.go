@@ -37,11 +37,12 @@ const laterAtMost = 100 * time.Millisecond
 
 // member is one transaction of a group.
 type member struct {
-	ctx  context.Context
-	do   func(ctx context.Context, tx *sql.Tx) error
-	last durability
-	err  error
-	turn chan bool // true: lead the next group; false: err says what became of it
+	ctx      context.Context
+	do       func(ctx context.Context, tx *sql.Tx) error
+	last     durability
+	err      error
+	panicked any       // what do panicked with
+	turn     chan bool // true: lead the next group; false: err says what became of it
 }
 
 // durability is what a transaction must outlive.
@@ -52,12 +53,16 @@ const (
 	throughKill      durability = true
 )
 
-// errGroupBroken is what the members of a group get whose leader panicked.
-var errGroupBroken = errors.New("the shared transaction was given up")
+var (
+	// errGroupBroken is what the members of a group get whose leader did not come to its end.
+	errGroupBroken = errors.New("the shared transaction was given up")
+	// errPanicked is of a member that panicked.
+	errPanicked = errors.New("a part of the shared transaction panicked")
+)
 
 // sharedTx is quietTx for short transactions of which many come at once. f may run beside others in one transaction: it
 // may see what they wrote, is undone alone if it fails, and is as durable as it asked, or more, when sharedTx returns nil. An
-// error of the commit is everybody's.
+// error of the commit is everybody's. If f panics, so does sharedTx, whoever led: nobody else is to pay for it.
 //
 // ctx counts until f's turn comes. f is given one that does not end: SQLite would undo the whole transaction if a statement
 // of it was interrupted.
@@ -66,15 +71,18 @@ func (s *Store) sharedTx(ctx context.Context, last durability, f func(ctx contex
 		return s.quietTx(ctx, func(tx *sql.Tx) error { return f(ctx, tx) })
 	}
 	m := &member{ctx: ctx, do: f, last: last, err: errGroupBroken, turn: make(chan bool, 1)}
-	if !s.group.join(m) && !<-m.turn {
-		return m.err
+	if s.group.join(m) || <-m.turn {
+		s.lead()
 	}
-	s.lead()
+	if m.panicked != nil {
+		panic(m.panicked)
+	}
 	return m.err
 }
 
-// laterTx is sharedTx for what nobody waits for: it is written with the next group, and soon. ctx does not count. Whatever
-// reads calls catches up first.
+// laterTx is sharedTx for what nobody waits for: it is written with the next group, and soon. Until then a read that has ended
+// stands as open: every transaction and whatever shows outcomes or the audit (runViews, Audit) catches up first. What a run was
+// tainted by, and what waits for people, is the same before and after.
 func (s *Store) laterTx(f func(ctx context.Context, tx *sql.Tx) error) {
 	g := &s.group
 	g.mu.Lock()
@@ -136,7 +144,13 @@ func (s *Store) lead() {
 	g.later = nil
 	g.mu.Unlock()
 	all = append(all, later...)
-	defer func() { // also when f panics: nobody may wait for ever
+	over := false
+	defer func() { // also when the leader is ended in the middle: nobody may wait for ever, or take for written what is not
+		if !over {
+			for _, m := range all {
+				m.err = errGroupBroken
+			}
+		}
 		g.mu.Lock()
 		g.led = len(g.waiting) > 0
 		if g.led {
@@ -161,13 +175,14 @@ func (s *Store) lead() {
 			m.err = err
 		}
 	}
+	over = true
 }
 
 // errOneFailed is of a group of which one member failed.
 var errOneFailed = errors.New("a part of the shared transaction failed")
 
-// tryGroup performs the members in one transaction, first in the way that costs less. The error is of the whole, in which case nothing of anybody is written,
-// unless the commit itself failed: then, as ever, nobody knows.
+// tryGroup performs the members in one transaction, first in the way that costs less. The error is of the whole, in which
+// case nothing of anybody is written, unless the commit itself failed: then, as ever, nobody knows.
 func (s *Store) tryGroup(all []*member, perform func(context.Context, *Store, *sql.Tx, *member) error) (err error) {
 	ctx := context.Background()
 	s.statements.prepare(ctx, s.db)
@@ -215,9 +230,19 @@ func relax(ctx context.Context, conn *sql.Conn) (done func(), err error) {
 	}, nil
 }
 
+// run performs a member's own part, and keeps a panic for the one whose part it is.
+func (m *member) run(ctx context.Context, tx *sql.Tx) (err error) {
+	defer func() {
+		if m.panicked = recover(); m.panicked != nil {
+			err = errPanicked
+		}
+	}()
+	return m.do(ctx, tx)
+}
+
 // together performs one member as if it were alone: if it fails, all that was done in the transaction has to be undone.
 func together(ctx context.Context, _ *Store, tx *sql.Tx, m *member) error {
-	if m.err = m.do(ctx, tx); m.err != nil {
+	if m.err = m.run(ctx, tx); m.err != nil {
 		return errOneFailed
 	}
 	return nil
@@ -229,7 +254,7 @@ func apart(ctx context.Context, s *Store, tx *sql.Tx, m *member) error {
 	if _, err := s.exec(ctx, tx, "SAVEPOINT member"); err != nil {
 		return fmt.Errorf("beginning a part: %w", err)
 	}
-	if m.err = m.do(ctx, tx); m.err != nil {
+	if m.err = m.run(ctx, tx); m.err != nil {
 		if _, err := s.exec(ctx, tx, "ROLLBACK TO member"); err != nil {
 			return m.err
 		}

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"pilder/policy"
 	"pilder/store"
@@ -91,6 +92,43 @@ func TestACallThatFailsAmongOthersFailsAlone(t *testing.T) {
 		}
 		same(t, 80, len(w.outcomes(t, alive.ID)))
 		same(t, 0, len(w.outcomes(t, over.ID)))
+	})
+}
+
+func TestACallWhoseCardPanicsFailsAloneAndNobodyActsWithoutARow(t *testing.T) {
+	eachTown(t, func(t *testing.T, w *town) {
+		run := w.talk(t, w.member, private(w.member))
+		var begun, panics atomic.Int64
+		begin := func(c store.NewCall, card func(store.Approval, store.Approver) store.Draft, spoilt bool) {
+			defer func() {
+				if p := recover(); p == nil == spoilt {
+					t.Errorf("panicked with %v, spoilt %t", p, spoilt)
+				} else if spoilt {
+					panics.Add(1)
+				}
+			}()
+			if _, err := w.BeginCall(t.Context(), c, card); err != nil {
+				t.Error(err)
+			}
+			begun.Add(1)
+		}
+		var all sync.WaitGroup
+		for i := range 20 {
+			all.Go(func() {
+				for j := range 10 {
+					args := fmt.Sprintf(`{"i":%d,"j":%d}`, i, j)
+					if i%5 == 4 {
+						begin(run.call(policy.Confirm, args), func(store.Approval, store.Approver) store.Draft { panic("spoilt") }, true)
+					} else {
+						begin(run.call(policy.Allow, args), card, false)
+					}
+				}
+			})
+		}
+		all.Wait()
+		same(t, int64(40), panics.Load())
+		same(t, int64(160), begun.Load())
+		same(t, 160, len(w.outcomes(t, run.ID)))
 	})
 }
 
@@ -244,5 +282,27 @@ func TestAReadsOutcomeIsThereForWhoeverLooks(t *testing.T) {
 		all := w.outcomes(t, run.ID)
 		slices.Sort(all)
 		same(t, store.OutcomeFailed, all[20])
+	})
+}
+
+func TestAReadThatEndsAfterItsRunIsNeverToldAsLost(t *testing.T) {
+	eachTown(t, func(t *testing.T, w *town) {
+		run := w.talk(t, w.member, private(w.member))
+		ends := w.begin(t, read(run.call(policy.Allow, `{"ends":"late"}`)))
+		w.begin(t, read(run.call(policy.Allow, `{"ends":"never"}`)))
+		run.end(store.RunSucceeded)
+		w.said(t)
+		w.clock.Advance(16 * time.Minute)
+		if err := w.EndRead(t.Context(), w.acme.ID, ends.ID, store.OutcomeDone, "ok"); err != nil {
+			t.Fatal(err)
+		}
+		need(w.RecoverCalls(t.Context(), func(c store.CallView, _ store.Run) []store.Draft {
+			t.Errorf("its person is told of %s", c.ID)
+			return nil
+		}))(t)
+		all := w.outcomes(t, run.ID)
+		slices.Sort(all)
+		same(t, []store.Outcome{store.OutcomeDone, store.OutcomeFailed}, all)
+		same(t, []said(nil), w.said(t))
 	})
 }

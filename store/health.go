@@ -21,8 +21,8 @@ func (s *Store) MarkAccountBroken(ctx context.Context, company CompanyID, accoun
 		if first = changed; err != nil || !changed {
 			return err
 		}
-		tell, err := one(tx.ExecContext(ctx, `UPDATE account SET told_ms = $2, is_told = 1 WHERE account_id = $1 AND told_ms <= $3`,
-			account, s.now(), s.now()-toldEvery.Milliseconds()))
+		tell, err := one(tx.ExecContext(ctx, `UPDATE account SET told_ms = $3, is_told = 1
+			WHERE account_id = $1 AND company_id = $2 AND told_ms <= $4`, account, company, s.now(), s.now()-toldEvery.Milliseconds()))
 		if err != nil {
 			return err
 		}
@@ -47,6 +47,9 @@ func (s *Store) MarkAccountBroken(ctx context.Context, company CompanyID, accoun
 // that it was broken, and lets go on what waited for its app. first is false when it was not broken.
 func (s *Store) MarkAccountHealthy(ctx context.Context, company CompanyID, account AccountID, resume Resume, drafts ...Draft) (first bool, err error) {
 	err = s.tx(ctx, func(tx *sql.Tx) error {
+		if err := s.lockWaiting(ctx, tx, company, account); err != nil {
+			return err
+		}
 		a, changed, err := s.turnAccount(ctx, tx, company, account, AccountBroken, AccountActive, "")
 		if first = changed; err != nil || !changed {
 			return err
@@ -55,7 +58,8 @@ func (s *Store) MarkAccountHealthy(ctx context.Context, company CompanyID, accou
 		if err != nil {
 			return err
 		}
-		told, err := one(tx.ExecContext(ctx, `UPDATE account SET is_told = 0 WHERE account_id = $1 AND is_told = 1`, account))
+		told, err := one(tx.ExecContext(ctx, `UPDATE account SET is_told = 0 WHERE account_id = $1 AND company_id = $2 AND is_told = 1`,
+			account, company))
 		if err != nil {
 			return err
 		}
@@ -83,10 +87,7 @@ func (s *Store) turnAccount(ctx context.Context, tx *sql.Tx, company CompanyID, 
 	if err != nil {
 		return Account{}, false, err
 	}
-	a, err := s.accountByID(ctx, tx, account)
-	if err == nil && a.Company != company {
-		err = ErrNotFound
-	}
+	a, err := s.accountByID(ctx, tx, company, account)
 	return a, changed, err
 }
 

@@ -48,7 +48,8 @@ func (s *Store) RemoveAccount(ctx context.Context, from UpdateRef, account Accou
 		if a, _, err = s.ownAccount(ctx, tx, from, account, telegram, "account.removed"); err != nil {
 			return err
 		}
-		if _, err := tx.ExecContext(ctx, `UPDATE account SET state = $2, is_chosen = 0 WHERE account_id = $1`, a.ID, AccountGone); err != nil {
+		if _, err := tx.ExecContext(ctx, `UPDATE account SET state = $3, is_chosen = 0 WHERE account_id = $1 AND company_id = $2`,
+			a.ID, a.Company, AccountGone); err != nil {
 			return err
 		}
 		a.State, a.Chosen = AccountGone, false
@@ -78,10 +79,14 @@ func (s *Store) ownAccount(ctx context.Context, tx *sql.Tx, from UpdateRef, acco
 // pressedAccount reads an account for a person who pressed a button about it.
 func (s *Store) pressedAccount(ctx context.Context, tx *sql.Tx, account AccountID, telegram int64) (Account, Membership, error) {
 	// The lock makes the second of two presses see the first one's decision.
-	if _, err := tx.ExecContext(ctx, `UPDATE account SET state = state WHERE account_id = $1`, account); err != nil {
+	if _, err := tx.ExecContext(ctx, `UPDATE account SET state = state WHERE account_id = $1 AND `+oneOfTheirs, account, telegram); err != nil {
 		return Account{}, Membership{}, err
 	}
-	a, err := s.accountByID(ctx, tx, account)
+	company, err := s.companyOfAccount(ctx, tx, account, telegram)
+	if err != nil {
+		return Account{}, Membership{}, err
+	}
+	a, err := s.accountByID(ctx, tx, company, account)
 	if err != nil {
 		return Account{}, Membership{}, err
 	}
@@ -90,16 +95,22 @@ func (s *Store) pressedAccount(ctx context.Context, tx *sql.Tx, account AccountI
 		return Account{}, Membership{}, err
 	}
 	if m.Person.Telegram != telegram {
-		if _, err := membership(ctx, tx, `m.company_id = $1 AND p.telegram_id = $2`, m.Company.ID, telegram); err != nil {
-			return Account{}, Membership{}, err // of another company: it is not there
-		}
 		return Account{}, Membership{}, ErrNotYours
 	}
 	return a, m, nil
 }
 
-func (s *Store) accountByID(ctx context.Context, q queryer, id AccountID) (Account, error) {
-	all, err := s.accountsWhere(ctx, q, `account_id = $1`, id)
+// companyOfAccount gives an account's company to somebody who is in it too; to others the account is not there.
+func (s *Store) companyOfAccount(ctx context.Context, tx *sql.Tx, account AccountID, telegram int64) (company CompanyID, err error) {
+	err = tx.QueryRowContext(ctx, `SELECT company_id FROM account WHERE account_id = $1 AND `+oneOfTheirs, account, telegram).Scan(&company)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = ErrNotFound
+	}
+	return company, err
+}
+
+func (s *Store) accountByID(ctx context.Context, q queryer, company CompanyID, id AccountID) (Account, error) {
+	all, err := s.accountsWhere(ctx, q, `account_id = $1 AND company_id = $2`, id, company)
 	if err == nil && len(all) == 0 {
 		err = ErrNotFound
 	}
@@ -132,7 +143,7 @@ func (s *Store) choose(ctx context.Context, tx *sql.Tx, a Account) error {
 		WHERE company_id = $1 AND membership_id = $2 AND app = $3 AND is_chosen = 1`, a.Company, a.Membership, a.App); err != nil {
 		return err
 	}
-	_, err := tx.ExecContext(ctx, `UPDATE account SET is_chosen = 1 WHERE account_id = $1`, a.ID)
+	_, err := tx.ExecContext(ctx, `UPDATE account SET is_chosen = 1 WHERE account_id = $1 AND company_id = $2`, a.ID, a.Company)
 	return err
 }
 

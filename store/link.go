@@ -88,15 +88,15 @@ func (s *Store) OpenLink(ctx context.Context, secret Secret, connectToken Secret
 		}
 		company := l.Membership.Company.ID
 		if l.State == LinkOpened {
-			_, err := tx.ExecContext(ctx, `UPDATE link SET connect_hash = $2 WHERE link_id = $1`, l.id, connect[:])
+			_, err := tx.ExecContext(ctx, `UPDATE link SET connect_hash = $3 WHERE link_id = $1 AND company_id = $2`, l.id, company, connect[:])
 			return err
 		}
 		text, err := json.Marshal(append([]string{}, before...))
 		if err != nil {
 			return err
 		}
-		if _, err := tx.ExecContext(ctx, `UPDATE link SET state = $2, connect_hash = $3, accounts_before = $4, opened_ms = $5 WHERE link_id = $1`,
-			l.id, LinkOpened, connect[:], s.seal.seal("link.accounts_before", l.id, company, text), s.now()); err != nil {
+		if _, err := tx.ExecContext(ctx, `UPDATE link SET state = $3, connect_hash = $4, accounts_before = $5, opened_ms = $6
+			WHERE link_id = $1 AND company_id = $2`, l.id, company, LinkOpened, connect[:], s.seal.seal("link.accounts_before", l.id, company, text), s.now()); err != nil {
 			return err
 		}
 		return s.audit(ctx, tx, company, string(l.Membership.ID), "link.opened", l.id, ofApp{l.App})

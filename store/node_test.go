@@ -345,7 +345,7 @@ func (n *node) effect(ctx context.Context, r store.Run) error {
 	if err := n.note("effects", "%d", r.Messages[0].Telegram); err != nil {
 		return err
 	}
-	return n.EndCall(context.WithoutCancel(ctx), r.Principal.Company, c.ID, store.OutcomeDone, "", json.RawMessage(`{}`))
+	return n.EndCall(context.WithoutCancel(ctx), r.Principal.Company, c.ID, store.OutcomeDone, "", json.RawMessage(`{}`), nil)
 }
 
 // playAgent works on a turn: evidence outside the database of what ran when. A lock of the kernel's tells whether another

@@ -80,7 +80,7 @@ func (s *Store) ExpireApprovals(ctx context.Context, say func(Approval) []Draft)
 
 func (s *Store) expire(ctx context.Context, tx *sql.Tx, a Approval, say func(Approval) []Draft) error {
 	a.State, a.Outcome = ApprovalExpired, OutcomeExpired
-	if _, err := tx.ExecContext(ctx, `UPDATE approval SET state = $2 WHERE approval_id = $1`, a.ID, a.State); err != nil {
+	if _, err := tx.ExecContext(ctx, `UPDATE approval SET state = $3 WHERE approval_id = $1 AND company_id = $2`, a.ID, a.Company, a.State); err != nil {
 		return err
 	}
 	if err := s.endHeld(ctx, tx, a, "expired", ""); err != nil {

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 )
@@ -25,43 +27,68 @@ const remindAtOnce = 200
 // many messages and cards were queued. Called every minute.
 func (s *Store) RemindApprovals(ctx context.Context, r Reminding, say func(Approver, []Approval) Draft, card func(Approval, Approver) Draft) (int, error) {
 	n := 0
-	err := s.tx(ctx, func(tx *sql.Tx) error {
-		n = 0
-		due, err := s.dueReminders(ctx, tx, r)
-		if err != nil {
-			return err
-		}
-		theirs := map[MembershipID][]Approval{}
-		who := map[MembershipID]Approver{}
-		for _, d := range due {
-			asked, told, err := s.remind(ctx, tx, r, d, card)
-			if err != nil {
-				return fmt.Errorf("approval %s: %w", d.id, err)
-			}
-			n += asked
-			for _, t := range told.to {
-				who[t.Member.ID], theirs[t.Member.ID] = t, append(theirs[t.Member.ID], told.approval)
-			}
-		}
-		ids := make([]MembershipID, 0, len(who))
-		for id := range who {
-			ids = append(ids, id)
-		}
-		slices.SortFunc(ids, func(a, b MembershipID) int { return cmp.Compare(a, b) })
-		for _, id := range ids {
-			d := say(who[id], theirs[id])
-			d.Company, d.Chat = who[id].Member.Company.ID, who[id].Chat
-			if err := s.sayOfApproval(ctx, tx, theirs[id][0], []Draft{d}); err != nil {
+	var failed error
+	// To the end, however many wait for their morning: they must not stand in the way of those behind them.
+	for last, more := (dueReminder{}), true; more; {
+		var due []dueReminder
+		var queued int
+		err := s.tx(ctx, func(tx *sql.Tx) (err error) {
+			if due, err = s.dueReminders(ctx, tx, r, last); err != nil {
 				return err
 			}
+			queued, err = s.remindOf(ctx, tx, r, due, say, card)
+			return err
+		})
+		if err != nil {
+			failed = errors.Join(failed, err)
+		} else {
+			n += queued
 		}
-		n += len(ids)
-		return nil
-	})
-	if err != nil {
-		return 0, fmt.Errorf("reminding of approvals: %w", err)
+		if more = len(due) == remindAtOnce && ctx.Err() == nil; more {
+			last = due[len(due)-1]
+		}
+	}
+	if failed != nil {
+		return n, fmt.Errorf("reminding of approvals: %w", failed)
 	}
 	return n, nil
+}
+
+// remindOf reminds of some approvals, of all together that one person may decide.
+func (s *Store) remindOf(ctx context.Context, tx *sql.Tx, r Reminding, due []dueReminder, say func(Approver, []Approval) Draft, card func(Approval, Approver) Draft) (int, error) {
+	n := 0
+	theirs := map[MembershipID][]Approval{}
+	who := map[MembershipID]Approver{}
+	for _, d := range due {
+		a, err := s.approval(ctx, tx, d.company, d.id)
+		if errors.Is(err, errSealed) {
+			s.log.Error().Str("event", "approval.unreadable").Str("approval", string(d.id)).Err(err).Send()
+			continue // it must not silence the others
+		}
+		if err != nil {
+			return 0, fmt.Errorf("approval %s: %w", d.id, err)
+		}
+		asked, to, err := s.remind(ctx, tx, r, d, a, card)
+		if err != nil {
+			return 0, fmt.Errorf("approval %s: %w", d.id, err)
+		}
+		n += asked
+		for _, t := range to {
+			who[t.Member.ID], theirs[t.Member.ID] = t, append(theirs[t.Member.ID], a)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(who)) {
+		from, err := s.originOf(ctx, tx, theirs[id][0])
+		if err != nil {
+			return 0, err
+		}
+		d := say(who[id], theirs[id])
+		d.Company, d.Chat = who[id].Member.Company.ID, who[id].Chat
+		if err := s.say(ctx, tx, origin{bot: from.bot}, []Draft{d}); err != nil { // of no run: it is about several
+			return 0, err
+		}
+	}
+	return n + len(who), nil
 }
 
 // dueReminder is an approval that may be worth a reminder, or a card for somebody else.
@@ -73,9 +100,9 @@ type dueReminder struct {
 	expires  int64
 }
 
-// dueReminders are the pending approvals of which a reminder is due, and those whose cards may have gone to nobody who
-// still counts.
-func (s *Store) dueReminders(ctx context.Context, tx *sql.Tx, r Reminding) ([]dueReminder, error) {
+// dueReminders are the next pending approvals after last of which a reminder is due, and those whose cards may have gone to
+// nobody who still counts.
+func (s *Store) dueReminders(ctx context.Context, tx *sql.Tx, r Reminding, last dueReminder) ([]dueReminder, error) {
 	var all []dueReminder
 	rows, err := tx.QueryContext(ctx, `SELECT a.approval_id, a.company_id, a.reminded, a.asked_ms, a.expires_ms FROM approval a
 		WHERE a.state = 'pending' AND a.expires_ms > $1 AND (
@@ -84,7 +111,9 @@ func (s *Store) dueReminders(ctx context.Context, tx *sql.Tx, r Reminding) ([]du
 				JOIN membership m ON m.person_id = p.person_id AND m.company_id = a.company_id
 				WHERE c.approval_id = a.approval_id AND c.kind = 'card'
 					AND (m.membership_id = a.membership_id OR a.kind = 'hold' AND m.role IN ('approver', 'admin'))))
-		ORDER BY a.asked_ms, a.approval_id LIMIT $4`+s.d.forUpdate, s.now(), r.After.Milliseconds(), r.Last.Milliseconds(), remindAtOnce)
+			AND (a.asked_ms > $5 OR a.asked_ms = $5 AND a.approval_id > $6)
+		ORDER BY a.asked_ms, a.approval_id LIMIT $4`+s.d.forUpdate, s.now(), r.After.Milliseconds(), r.Last.Milliseconds(), remindAtOnce,
+		last.asked, last.id)
 	err = each(rows, err, func(scan func(...any) error) error {
 		var d dueReminder
 		defer func() { all = append(all, d) }()
@@ -96,49 +125,41 @@ func (s *Store) dueReminders(ctx context.Context, tx *sql.Tx, r Reminding) ([]du
 	return all, nil
 }
 
-// told is an approval and whom it is recalled to.
-type told struct {
-	approval Approval
-	to       []Approver
-}
-
 // remind deals cards anew where nobody who may decide has one, else tells whom to remind now. A reminder that comes at night
 // waits for the morning, and is left out if the approval does not live that long.
-func (s *Store) remind(ctx context.Context, tx *sql.Tx, r Reminding, d dueReminder, card func(Approval, Approver) Draft) (asked int, t told, err error) {
-	if t.approval, err = s.approval(ctx, tx, d.company, d.id); err != nil {
-		return 0, t, err
-	}
-	deciders, err := s.deciders(ctx, tx, t.approval)
+func (s *Store) remind(ctx context.Context, tx *sql.Tx, r Reminding, d dueReminder, a Approval, card func(Approval, Approver) Draft) (asked int, to []Approver, err error) {
+	deciders, err := s.deciders(ctx, tx, a)
 	if err != nil || len(deciders) == 0 {
-		return 0, t, err
+		return 0, nil, err
 	}
-	have, err := s.cardholders(ctx, tx, d.id)
+	have, err := s.cardholders(ctx, tx, a)
 	if err != nil {
-		return 0, t, err
+		return 0, nil, err
 	}
 	if !slices.ContainsFunc(deciders, func(a Approver) bool { return have[a.Chat.ID] }) {
-		from, err := s.originOf(ctx, tx, t.approval)
+		from, err := s.originOf(ctx, tx, a)
 		if err != nil {
-			return 0, t, err
+			return 0, nil, err
 		}
-		if asked, err = s.deal(ctx, tx, t.approval, from, card); err != nil {
-			return 0, t, err
+		if asked, err = s.deal(ctx, tx, a, from, card); err != nil {
+			return 0, nil, err
 		}
-		return asked, t, s.audit(ctx, tx, d.company, actorPilder, "approval.asked_again", string(d.id), cardsOut{asked})
+		return asked, nil, s.audit(ctx, tx, d.company, actorPilder, "approval.asked_again", string(d.id), cardsOut{asked})
 	}
 	step := int64(1)
 	if s.now() >= d.expires-r.Last.Milliseconds() {
 		step = 2
 	} else if d.reminded > 0 || s.now() < d.asked+r.After.Milliseconds() {
-		return 0, t, nil
+		return 0, nil, nil
 	}
-	if t.to, err = s.awake(ctx, tx, r, d.company, deciders); err != nil || len(t.to) == 0 {
-		return 0, t, err
+	if to, err = s.awake(ctx, tx, r, d.company, deciders); err != nil || len(to) == 0 {
+		return 0, nil, err
 	}
-	if _, err := tx.ExecContext(ctx, `UPDATE approval SET reminded = $2 WHERE approval_id = $1`, d.id, step); err != nil {
-		return 0, t, err
+	if _, err := tx.ExecContext(ctx, `UPDATE approval SET reminded = $3 WHERE approval_id = $1 AND company_id = $2`,
+		d.id, d.company, step); err != nil {
+		return 0, nil, err
 	}
-	return 0, t, s.audit(ctx, tx, d.company, actorPilder, "approval.reminded", string(d.id), cardsOut{len(t.to)})
+	return 0, to, s.audit(ctx, tx, d.company, actorPilder, "approval.reminded", string(d.id), cardsOut{len(to)})
 }
 
 // cardsOut is to how many people a reminder or a new card went.
@@ -172,16 +193,16 @@ func zoneOf(m Membership) *time.Location {
 }
 
 // cardholders are the chats to which a card of an approval went.
-func (s *Store) cardholders(ctx context.Context, tx *sql.Tx, id ApprovalID) (map[int64]bool, error) {
+func (s *Store) cardholders(ctx context.Context, tx *sql.Tx, a Approval) (map[int64]bool, error) {
 	all := map[int64]bool{}
-	rows, err := tx.QueryContext(ctx, `SELECT chat_id FROM reply WHERE approval_id = $1 AND kind = 'card' AND part = 1`, id)
+	rows, err := tx.QueryContext(ctx, `SELECT chat_id FROM reply WHERE approval_id = $1 AND company_id = $2 AND kind = 'card' AND part = 1`, a.ID, a.Company)
 	err = each(rows, err, func(scan func(...any) error) error {
 		var chat int64
 		defer func() { all[chat] = true }()
 		return scan(&chat)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("finding the cards of %s: %w", id, err)
+		return nil, fmt.Errorf("finding the cards of %s: %w", a.ID, err)
 	}
 	return all, nil
 }

@@ -43,6 +43,35 @@ func TestWhoMayDecideIsRemindedTwiceAtMost(t *testing.T) {
 	})
 }
 
+func TestOneApprovalThatCannotBeReadSilencesNobody(t *testing.T) {
+	eachTown(t, func(t *testing.T, w *town) {
+		spoilt := w.ask(t, w.rival, private(w.rival), policy.Confirm)
+		w.ask(t, w.member, private(w.member), policy.Confirm)
+		w.said(t)
+		w.exec(t, `UPDATE call SET args = args_hash WHERE call_id = $1`, string(spoilt.Call))
+		w.clock.Advance(6 * time.Hour)
+		same(t, []said{{103, "remember 1"}}, w.remind(t, reminding()))
+	})
+}
+
+func TestWhatWaitsForTheMorningKeepsNobodyElseWaiting(t *testing.T) {
+	eachTown(t, func(t *testing.T, w *town) {
+		w.exec(t, `UPDATE company SET zone = 'Pacific/Auckland' WHERE company_id = $1`, string(w.rival.Company.ID))
+		run := w.talk(t, w.rival, private(w.rival))
+		for i := range 201 {
+			w.begin(t, run.call(policy.Confirm, fmt.Sprintf(`{"i":%d}`, i)))
+		}
+		w.clock.Advance(time.Minute)
+		w.ask(t, w.member, private(w.member), policy.Confirm)
+		w.clock.Advance(6 * time.Hour) // 15 o'clock here, night there
+		day := reminding()
+		day.From, day.To = 8, 20
+		same(t, 1, need(w.RemindApprovals(t.Context(), day, func(store.Approver, []store.Approval) store.Draft {
+			return store.Draft{Kind: store.DraftNotice, Notice: "remember"}
+		}, card))(t))
+	})
+}
+
 func TestNobodyIsRemindedAtNight(t *testing.T) {
 	eachTown(t, func(t *testing.T, w *town) { // it is 9 o'clock in the town's zone
 		w.ask(t, w.member, private(w.member), policy.Confirm)

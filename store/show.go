@@ -56,11 +56,11 @@ func (s *Store) ShowAll(ctx context.Context, from UpdateRef, approval ApprovalID
 // unfold queues the parts that the last card in somebody's chat kept back; false when it kept none, or one of them was lost
 // before.
 func (s *Store) unfold(ctx context.Context, tx *sql.Tx, a Approval, chat int64) (bool, error) {
-	r, err := tx.ExecContext(ctx, `UPDATE reply SET state = 'queued', created_ms = $3 WHERE state = 'folded' AND group_id = (
-			SELECT c.group_id FROM reply c WHERE c.approval_id = $1 AND c.kind = 'card' AND c.chat_id = $2 AND c.part = 1
+	r, err := tx.ExecContext(ctx, `UPDATE reply SET state = 'queued', created_ms = $4 WHERE state = 'folded' AND company_id = $2 AND group_id = (
+			SELECT c.group_id FROM reply c WHERE c.approval_id = $1 AND c.company_id = $2 AND c.kind = 'card' AND c.chat_id = $3 AND c.part = 1
 				AND c.state IN ('sending', 'sent', 'uncertain') ORDER BY c.ordinal DESC LIMIT 1)
 		AND NOT EXISTS (SELECT 1 FROM reply p WHERE p.group_id = reply.group_id AND p.part > 1 AND p.state IN ('failed', 'uncertain'))`,
-		a.ID, chat, s.now())
+		a.ID, a.Company, chat, s.now())
 	if err != nil {
 		return false, fmt.Errorf("unfolding the card of %s: %w", a.ID, err)
 	}

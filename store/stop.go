@@ -128,8 +128,8 @@ func (s *Store) cancelApprovals(ctx context.Context, tx *sql.Tx, run RunID, m Me
 	}
 	n := 0
 	for _, p := range all {
-		ok, err := one(tx.ExecContext(ctx, `UPDATE approval SET state = 'cancelled', decided_by = $2, decided_ms = $3
-			WHERE approval_id = $1 AND state = 'pending'`, p.id, m.ID, s.now()))
+		ok, err := one(tx.ExecContext(ctx, `UPDATE approval SET state = 'cancelled', decided_by = $3, decided_ms = $4
+			WHERE approval_id = $1 AND company_id = $2 AND state = 'pending'`, p.id, m.Company.ID, m.ID, s.now()))
 		if err != nil {
 			return 0, fmt.Errorf("cancelling %s: %w", p.id, err)
 		}
@@ -137,8 +137,8 @@ func (s *Store) cancelApprovals(ctx context.Context, tx *sql.Tx, run RunID, m Me
 			continue // decided between the two statements
 		}
 		n++
-		if _, err := tx.ExecContext(ctx, `UPDATE call SET outcome = 'refused', code = 'cancelled', ended_ms = $2
-			WHERE call_id = $1 AND outcome = 'held'`, p.call, s.now()); err != nil {
+		if _, err := tx.ExecContext(ctx, `UPDATE call SET outcome = 'refused', code = 'cancelled', ended_ms = $3
+			WHERE call_id = $1 AND company_id = $2 AND outcome = 'held'`, p.call, m.Company.ID, s.now()); err != nil {
 			return 0, fmt.Errorf("cancelling %s: %w", p.call, err)
 		}
 		card := Draft{Company: m.Company.ID, Lang: langOf(m), Kind: DraftEdit, Notice: "card.cancelled", Approval: p.id, Priority: 2,

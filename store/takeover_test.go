@@ -309,7 +309,7 @@ func TestWhatADeadWorkerMayHaveDoneIsNotRepeated(t *testing.T) {
 				for tool, class := range map[string]policy.Class{"gmail-send": policy.ClassWrite, "gmail-list": policy.ClassRead, "notion-add": policy.ClassWrite} {
 					c, err := w.BeginCall(ctx, store.NewCall{Run: r, Tool: tool, App: "x", Class: class, Args: []byte("{}"), Decision: policy.Decision{Effect: policy.Allow}}, nil)
 					if err == nil && tool == "notion-add" {
-						err = w.EndCall(ctx, r.Principal.Company, c.ID, store.OutcomeDone, "", []byte("{}"))
+						err = w.EndCall(ctx, r.Principal.Company, c.ID, store.OutcomeDone, "", []byte("{}"), nil)
 					}
 					if err != nil {
 						return err

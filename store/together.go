@@ -109,8 +109,8 @@ func (s *Store) judgeTogether(ctx context.Context, tx *sql.Tx, run RunID, telegr
 	var company CompanyID
 	var ids []ApprovalID
 	late := false
-	rows, err := tx.QueryContext(ctx, `SELECT approval_id, company_id, state, expires_ms FROM approval WHERE run_id = $1
-		ORDER BY approval_id`+s.d.forUpdate, run)
+	rows, err := tx.QueryContext(ctx, `SELECT approval_id, company_id, state, expires_ms FROM approval WHERE run_id = $1 AND `+oneOfTheirs+`
+		ORDER BY approval_id`+s.d.forUpdate, run, telegram)
 	err = each(rows, err, func(scan func(...any) error) error {
 		var id ApprovalID
 		var state ApprovalState
@@ -161,7 +161,8 @@ func (s *Store) judgeTogether(ctx context.Context, tx *sql.Tx, run RunID, telegr
 // closeTogether takes the buttons off a run's summaries once nothing of it waits any more.
 func (s *Store) closeTogether(ctx context.Context, tx *sql.Tx, company CompanyID, run RunID) error {
 	var waiting int
-	if err := tx.QueryRowContext(ctx, `SELECT COUNT(*) FROM approval WHERE run_id = $1 AND state = 'pending'`, run).Scan(&waiting); err != nil {
+	if err := tx.QueryRowContext(ctx, `SELECT COUNT(*) FROM approval WHERE run_id = $1 AND company_id = $2 AND state = 'pending'`, run, company).
+		Scan(&waiting); err != nil {
 		return err
 	}
 	if waiting > 0 {

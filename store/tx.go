@@ -19,7 +19,9 @@ type queryer interface {
 // so all it may leave outside the database is values it assigns anew each time; it never calls the pool, only its tx: with
 // SQLite's one connection that would hang.
 //
-// Locks are taken in this order, by everybody: lease or instance, conversation, run, message, job, replies, audit.
+// Locks are taken in this order, by everybody: lease or instance, arrival, link, conversation, run, account, approval, call,
+// undo, message, job, replies, audit. What hangs on a conversation (its messages, its turn's job, what waits for an app) is
+// changed under its lock, if at all after another of its kind; what an account lets go on is locked before it (lockWaiting).
 func (s *Store) tx(ctx context.Context, f func(tx *sql.Tx) error) error {
 	if err := s.quietTx(ctx, f); err != nil {
 		return err

@@ -45,9 +45,9 @@ func (s *Store) keepUndo(ctx context.Context, tx *sql.Tx, company CompanyID, cal
 	_, err = tx.ExecContext(ctx, `INSERT INTO undo (undo_id, company_id, call_id, run_id, conversation_id, membership_id, what, tool, app,
 			class, args, account, state, kept_ms)
 		SELECT $1, company_id, call_id, run_id, conversation_id, membership_id, tool, $3, $4, $5, $6, $7, 'kept', $8
-		FROM call WHERE call_id = $2 ON CONFLICT (call_id) DO NOTHING`,
+		FROM call WHERE call_id = $2 AND company_id = $9 ON CONFLICT (call_id) DO NOTHING`,
 		id, call, u.Tool, u.App, u.Class, s.seal.seal("undo.args", id, company, u.Args),
-		s.seal.seal("undo.account", id, company, account), s.now())
+		s.seal.seal("undo.account", id, company, account), s.now(), company)
 	if err != nil {
 		return fmt.Errorf("keeping the undo of %s: %w", call, err)
 	}
@@ -57,14 +57,14 @@ func (s *Store) keepUndo(ctx context.Context, tx *sql.Tx, company CompanyID, cal
 // offerUndo puts a button under the last of the drafts for each kept undo of a run (or, with call, of that one call), and
 // begins their time. Without a message nothing is offered. The button goes out with the very message that tells of the
 // effect, in its transaction: nobody is offered to take back what they were not told of.
-func (s *Store) offerUndo(ctx context.Context, tx *sql.Tx, run RunID, call CallID, drafts []Draft) ([]Draft, error) {
+func (s *Store) offerUndo(ctx context.Context, tx *sql.Tx, company CompanyID, run RunID, call CallID, drafts []Draft) ([]Draft, error) {
 	if len(drafts) == 0 {
 		return drafts, nil
 	}
 	type kept struct{ id, what string }
 	var all []kept
-	rows, err := tx.QueryContext(ctx, `SELECT undo_id, what FROM undo WHERE run_id = $1 AND state = 'kept' AND ($2 = '' OR call_id = $2)
-		ORDER BY kept_ms DESC, undo_id LIMIT $3`, run, string(call), undosOffered)
+	rows, err := tx.QueryContext(ctx, `SELECT undo_id, what FROM undo WHERE run_id = $1 AND company_id = $2 AND state = 'kept' AND ($3 = '' OR call_id = $3)
+		ORDER BY kept_ms DESC, undo_id LIMIT $4`, run, company, string(call), undosOffered)
 	err = each(rows, err, func(scan func(...any) error) error {
 		var k kept
 		defer func() { all = append(all, k) }()
@@ -77,8 +77,8 @@ func (s *Store) offerUndo(ctx context.Context, tx *sql.Tx, run RunID, call CallI
 	drafts = slices.Clone(drafts)
 	last := &drafts[len(drafts)-1]
 	for _, k := range all {
-		if _, err := tx.ExecContext(ctx, `UPDATE undo SET state = 'offered', expires_ms = $2 WHERE undo_id = $1`,
-			k.id, s.now()+undoLife.Milliseconds()); err != nil {
+		if _, err := tx.ExecContext(ctx, `UPDATE undo SET state = 'offered', expires_ms = $3 WHERE undo_id = $1 AND company_id = $2`,
+			k.id, company, s.now()+undoLife.Milliseconds()); err != nil {
 			return nil, fmt.Errorf("offering %s: %w", k.id, err)
 		}
 		b := Button{Label: "button.undo", Args: map[string]string{"tool": k.what}, Action: ButtonUndo, Ref: k.id}
@@ -111,7 +111,7 @@ func (s *Store) TakeBack(ctx context.Context, from UpdateRef, id string, telegra
 		if err := s.settle(ctx, tx, from, FateDone, "undo"); err != nil {
 			return err
 		}
-		u, err := s.undo(ctx, tx, id)
+		u, err := s.undo(ctx, tx, id, telegram)
 		if err != nil {
 			return err
 		}
@@ -130,12 +130,12 @@ func (s *Store) TakeBack(ctx context.Context, from UpdateRef, id string, telegra
 		if err != nil {
 			return err
 		}
-		if _, err := tx.ExecContext(ctx, `UPDATE undo SET state = 'pressed', by_call = $2 WHERE undo_id = $1`, id, call); err != nil {
+		if _, err := tx.ExecContext(ctx, `UPDATE undo SET state = 'pressed', by_call = $3 WHERE undo_id = $1 AND company_id = $2`, id, u.company, call); err != nil {
 			return err
 		}
 		var left int
-		if err := tx.QueryRowContext(ctx, `SELECT COUNT(*) FROM undo WHERE run_id = $1 AND state = 'offered' AND expires_ms > $2`,
-			u.run.id, s.now()).Scan(&left); err != nil {
+		if err := tx.QueryRowContext(ctx, `SELECT COUNT(*) FROM undo WHERE run_id = $1 AND company_id = $2 AND state = 'offered' AND expires_ms > $3`,
+			u.run.id, u.company, s.now()).Scan(&left); err != nil {
 			return err
 		}
 		more = left > 0
@@ -147,11 +147,11 @@ func (s *Store) TakeBack(ctx context.Context, from UpdateRef, id string, telegra
 	return more, nil
 }
 
-// undo reads and locks an undo.
-func (s *Store) undo(ctx context.Context, tx *sql.Tx, id string) (u keptUndo, err error) {
+// undo reads and locks an undo of a company that a person is in.
+func (s *Store) undo(ctx context.Context, tx *sql.Tx, id string, telegram int64) (u keptUndo, err error) {
 	var args, account []byte
 	err = tx.QueryRowContext(ctx, `SELECT company_id, run_id, conversation_id, membership_id, tool, app, class, args, account, state, expires_ms
-		FROM undo WHERE undo_id = $1`+s.d.forUpdate, id).Scan(&u.company, &u.run.id, &u.run.conversation, &u.membership, &u.Tool, &u.App,
+		FROM undo WHERE undo_id = $1 AND `+oneOfTheirs+s.d.forUpdate, id, telegram).Scan(&u.company, &u.run.id, &u.run.conversation, &u.membership, &u.Tool, &u.App,
 		&u.Class, &args, &account, &u.state, &u.expires)
 	if errors.Is(err, sql.ErrNoRows) {
 		return u, ErrNotFound
@@ -184,7 +184,7 @@ func (s *Store) beginUndo(ctx context.Context, tx *sql.Tx, u keptUndo) (CallID, 
 	if _, err := tx.ExecContext(ctx, `INSERT INTO approval (approval_id, company_id, call_id, run_id, conversation_id, membership_id,
 			bot_id, chat_id, topic_id, is_private, code, kind, rule, state, digest, asked_ms, expires_ms, decided_by, decided_ms)
 		SELECT $1, $2, $3, $4, $5, $6, bot_id, chat_id, topic_id, is_private, $7, $8, $9, 'approved', $10, $11, $12, $6, $11
-		FROM conversation WHERE conversation_id = $5`, approval, u.company, begun.ID, u.run.id, u.run.conversation, u.membership,
+		FROM conversation WHERE conversation_id = $5 AND company_id = $2`, approval, u.company, begun.ID, u.run.id, u.run.conversation, u.membership,
 		approvalCode(), decision.Effect.String(), RuleUndo, sum, now, now+undoLife.Milliseconds()); err != nil {
 		return "", fmt.Errorf("approving the undo %s: %w", begun.ID, err)
 	}

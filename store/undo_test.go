@@ -10,8 +10,8 @@ import (
 )
 
 // back is how the tests' writes are taken back.
-func back(args string) store.Undo {
-	return store.Undo{Tool: "gmail-unwrite", App: "gmail", Class: policy.ClassDestructive, Args: json.RawMessage(args)}
+func back(args string) *store.Undo {
+	return &store.Undo{Tool: "gmail-unwrite", App: "gmail", Class: policy.ClassDestructive, Args: json.RawMessage(args)}
 }
 
 // writes lets a run of the member make so many writes that can be taken back, and say so.
@@ -135,7 +135,7 @@ func TestWhatTheRunTookBackItselfIsNotTakenBackTwice(t *testing.T) {
 		own := run.call(policy.Allow, `{"un":"a"}`)
 		own.Tool = "gmail-unwrite"
 		c = w.begin(t, own)
-		if err := w.EndCall(t.Context(), w.acme.ID, c.ID, store.OutcomeDone, "ok", nil); err != nil {
+		if err := w.EndCall(t.Context(), w.acme.ID, c.ID, store.OutcomeDone, "ok", nil, nil); err != nil {
 			t.Fatal(err)
 		}
 		run.drafts = []store.Draft{{Kind: store.DraftAnswer, Markdown: "done"}}
@@ -169,7 +169,7 @@ func TestTheOutcomeOfAnApprovedCallOffersToTakeItBack(t *testing.T) {
 		w.offers(t)
 		same(t, true, need(w.BeginApproved(t.Context(), a))(t))
 		u := back(`{"un":"x"}`)
-		end := store.Ended{Outcome: store.OutcomeDone, Code: "ok", Undo: &u}
+		end := store.Ended{Outcome: store.OutcomeDone, Code: "ok", Undo: u}
 		if err := w.EndApproved(t.Context(), a, end, store.Draft{Company: a.Company, Chat: a.Chat, Kind: store.DraftNotice, Notice: "outcome"}); err != nil {
 			t.Fatal(err)
 		}
