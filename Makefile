@@ -34,7 +34,7 @@ bench-gateway: .setup-run ## measure a call of a tool beside a direct one and a 
 	@go test -run '^$$' -bench '^BenchmarkGateway$$' -benchtime 1x -timeout 60m ./cmd/pilder
 
 faults: .setup-test ## play every public failure of the agent's CLI, and 200 mixed runs; prints the table
-	@set -o pipefail; CGO_ENABLED=1 go test -race -count=1 -timeout 8m -parallel 6 -v -run '^TestFaults' ./runner | grep -vE '^(=== | *--- PASS)'
+	@set -o pipefail; PILDER_CROWD=4 CGO_ENABLED=1 go test -race -count=1 -timeout 8m -parallel 6 -v -run '^TestFaults' ./runner | grep -vE '^(=== | *--- PASS)'
 
 escape: .setup-test ## let a hostile agent try to get out of its sandbox (T1 to T48), and print the table
 	@rm -f out/escape.txt; deploy/test.sh ./e2e/escape; status=$$?; cat out/escape.txt; exit $$status
