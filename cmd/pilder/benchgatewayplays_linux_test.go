@@ -208,6 +208,11 @@ func playPilder(p benchPart, l net.Listener) (err error) {
 	running.Go(func() { _ = ups.Run(ctx) })
 	return withBenchRun(ctx, s, func(run store.Run) error {
 		run.Grant.Limits = policy.Limits{Calls: 1 << 40, Writes: 1 << 40, Asked: 1 << 40}
+		for i, r := range run.Grant.Rules { // nobody is there to press a button
+			if strings.HasPrefix(r.ID, "taint.") {
+				run.Grant.Rules[i].Effect = policy.Allow
+			}
+		}
 		token, err := g.MintToken(run)
 		if err != nil {
 			return err
