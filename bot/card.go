@@ -35,25 +35,7 @@ type field struct {
 func (b *Bot) card(d store.Draft, a store.Approval) []rich {
 	lang := b.langOr(d.Lang)
 	say := func(key string, args map[string]string) string { s, _ := b.say(lang, key, args); return s }
-	var head rich
-	head.add(plain(say(d.Notice, nil)).styled(models.MessageEntityTypeBold))
-	what := map[string]string{"tool": a.Tool, "who": line(a.Requester.Person.Name, 60), "app": a.App}
-	if a.Kind == policy.Confirm {
-		head.write("\n" + say("card.does", what))
-	} else {
-		head.write("\n" + say("card.asks", what))
-	}
-	if a.App != "" && a.App != houseApp {
-		head.write("\n" + say("card.app", what))
-	}
-	for _, fact := range a.Facts {
-		if fact.Arg == "" {
-			head.write("\n" + say("card.account", map[string]string{"name": line(visible(fact.Text), 100)}))
-		}
-	}
-	if who := d.Args["for"]; who != "" {
-		head.write("\n" + say("card.deputy", map[string]string{"for": who}))
-	}
+	head := b.cardHead(lang, d, a)
 	more, lower := "card.more_folded", "card.below_folded"
 	if d.Whole {
 		more, lower = "card.more", "card.below"
@@ -103,6 +85,30 @@ func (b *Bot) card(d store.Draft, a store.Approval) []rich {
 	rest.add(full)
 	parts, _ := split(tidy(rest), maxUnits, 0)
 	return append([]rich{tidy(head)}, parts...)
+}
+
+// cardHead is what stands above the arguments: the question, who asks for what, with which app and account, in whose place.
+func (b *Bot) cardHead(lang string, d store.Draft, a store.Approval) (head rich) {
+	say := func(key string, args map[string]string) string { s, _ := b.say(lang, key, args); return s }
+	head.add(plain(say(d.Notice, nil)).styled(models.MessageEntityTypeBold))
+	what := map[string]string{"tool": a.Tool, "who": line(a.Requester.Person.Name, 60), "app": a.App}
+	if a.Kind == policy.Confirm {
+		head.write("\n" + say("card.does", what))
+	} else {
+		head.write("\n" + say("card.asks", what))
+	}
+	if a.App != "" && a.App != houseApp {
+		head.write("\n" + say("card.app", what))
+	}
+	for _, fact := range a.Facts {
+		if fact.Arg == "" {
+			head.write("\n" + say("card.account", map[string]string{"name": line(visible(fact.Text), 100)}))
+		}
+	}
+	if who := d.Args["for"]; who != "" {
+		head.write("\n" + say("card.deputy", map[string]string{"for": who}))
+	}
+	return head
 }
 
 // named says what an id of the call stands for, as it was read when it was asked for; known is false for what is no such id.

@@ -165,7 +165,7 @@ func (a *access) oneOfSeveral(acc store.Account) string {
 	if several < 2 {
 		return ""
 	}
-	return label(acc.Name)
+	return OneLine(acc.Name, maxName)
 }
 
 // naming says with which account a call was made, where its person has several of the app.
@@ -181,15 +181,4 @@ func (a *access) naming(acc store.Account, r Result) Result {
 		r.Structured, _ = json.Marshal(object)    // parts that were valid
 	}
 	return r
-}
-
-// label makes a name that others wrote one short line of plain characters.
-func label(s string) string {
-	s = strings.Join(strings.Fields(strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 || r >= 0x200b && r <= 0x200f || r >= 0x2028 && r <= 0x202e || r >= 0x2060 && r <= 0x206f || r == 0xfeff {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(s, ""))), " ")
-	return cut(s, 100)
 }

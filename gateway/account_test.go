@@ -75,8 +75,8 @@ func TestCallsActWithTheChosenAccountAndSayWhichOfSeveral(t *testing.T) {
 		w.choose(t, "apn_second")
 		_, s := w.at(t)
 		got := call(t, s, listEvents, `{}`)
-		same(t, answer{Text: "Cuenta usada: two @empresa.com\neffect 1",
-			Structured: map[string]any{"status": "ok", "data": "effect 1", "account": "two @empresa.com"}}, got)
+		same(t, answer{Text: "Cuenta usada: two@empresa.com\neffect 1",
+			Structured: map[string]any{"status": "ok", "data": "effect 1", "account": "two@empresa.com"}}, got)
 		same(t, []string{listEvents + " {} apn_second"}, w.app.performed())
 	})
 }

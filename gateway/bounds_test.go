@@ -108,16 +108,23 @@ func (w *world) until(t *testing.T, so func() bool) {
 	}
 }
 
-func TestTooManyCallsAtOnceWaitOrAreToldSo(t *testing.T) {
-	w := onSQLite(t)
-	w.cfg.Bounds = gateway.Bounds{Person: gateway.Bound{AtOnce: 1}}
+// full is an agent whose one allowed call is under way, and what lets that call go.
+func (w *world) full(t *testing.T, patience time.Duration) (agent *mcp.ClientSession, run store.Run, first <-chan answer, release func()) {
+	t.Helper()
+	w.cfg.Bounds = gateway.Bounds{Person: gateway.Bound{AtOnce: 1}, Patience: patience}
 	w.build(t)
 	entered, release := w.held(create)
-	run, _ := w.run(t)
+	run, _ = w.run(t)
 	addr, _ := w.door(t, run)
-	agent := w.agent(t, run, addr, "", nil)
-	first := started(t, agent, create, `{"summary":"a"}`)
+	agent = w.agent(t, run, addr, "", nil)
+	first = started(t, agent, create, `{"summary":"a"}`)
 	next(t, entered)
+	return agent, run, first, release
+}
+
+func TestTooManyCallsAtOnceWaitOrAreToldSo(t *testing.T) {
+	w := onSQLite(t)
+	agent, run, first, release := w.full(t, 0)
 	if got := call(t, agent, create, `{"summary":"b"}`); got.Structured["code"] != "busy" || got.Structured["performed"] != "no" || got.Structured["retry"] != "wait" {
 		t.Errorf("a second change: %+v", got)
 	}
@@ -140,14 +147,7 @@ func TestTooManyCallsAtOnceWaitOrAreToldSo(t *testing.T) {
 
 func TestAReadWaitsNoLongerThanItsPatience(t *testing.T) {
 	w := onSQLite(t)
-	w.cfg.Bounds = gateway.Bounds{Person: gateway.Bound{AtOnce: 1}, Patience: time.Millisecond}
-	w.build(t)
-	entered, release := w.held(create)
-	run, _ := w.run(t)
-	addr, _ := w.door(t, run)
-	agent := w.agent(t, run, addr, "", nil)
-	first := started(t, agent, create, `{"summary":"a"}`)
-	next(t, entered)
+	agent, _, first, release := w.full(t, time.Millisecond)
 	if got := call(t, agent, list, `{"q":"a"}`); got.Structured["code"] != "busy" {
 		t.Errorf("%+v", got)
 	}
@@ -161,14 +161,7 @@ func TestAReadWaitsNoLongerThanItsPatience(t *testing.T) {
 func TestWhatWasBusyCountsAgainstNoLimit(t *testing.T) {
 	w := onSQLite(t)
 	w.setPolicy(t, 0, "limits: {calls: 2}")
-	w.cfg.Bounds = gateway.Bounds{Person: gateway.Bound{AtOnce: 1}}
-	w.build(t)
-	entered, release := w.held(create)
-	run, _ := w.run(t)
-	addr, _ := w.door(t, run)
-	agent := w.agent(t, run, addr, "", nil)
-	first := started(t, agent, create, `{"summary":"a"}`)
-	next(t, entered)
+	agent, _, first, release := w.full(t, 0)
 	for range 3 {
 		if got := call(t, agent, create, `{"summary":"b"}`); got.Structured["code"] != "busy" {
 			t.Errorf("%+v", got)

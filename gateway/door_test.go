@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"io"
 	"maps"
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +20,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"pilder/gateway"
+	"pilder/policy"
 	"pilder/store"
 )
 
@@ -363,31 +366,31 @@ func TestEveryToolThatLacksSomethingIsNamed(t *testing.T) {
 func TestACallerThatDoesNotReadHoldsNoDoorOpen(t *testing.T) {
 	w := onSQLite(t)
 	w.cfg.Grace = time.Millisecond
+	unbounded := gateway.Bound{AtOnce: 1 << 20, PerMinute: 1 << 30}
+	w.cfg.Bounds = gateway.Bounds{Person: unbounded, Company: unbounded, App: unbounded}
 	w.build(t)
 	w.app.on(list, func(context.Context, gateway.Call) (gateway.Result, error) {
 		return done(strings.Repeat("x", 20_000)), nil
 	})
 	run, _ := w.run(t)
+	run.Grant.Limits = policy.Limits{Calls: 1 << 30}
 	addr, shut := w.door(t, run)
 	conn := need(net.Dial("tcp", addr))(t)
 	defer conn.Close()
 	body := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"` + list + `","arguments":{}}}`
 	request := "POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:7000\r\nAuthorization: Bearer " + need(w.g.MintToken(run))(t).Reveal() +
 		"\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n" + body
-	go func() { // ends with the connection
-		for {
-			if _, err := io.WriteString(conn, request); err != nil {
-				return
-			}
+	for { // until the door reads no more: then it is at an answer that nobody takes
+		if err := conn.SetWriteDeadline(time.Now().Add(3 * time.Second)); err != nil {
+			t.Fatal(err)
 		}
-	}()
-	for seen := -1; ; { // until nothing moves any more: the answer of the last call cannot be written
-		n := len(w.app.performed())
-		if n == seen && n > 0 {
+		if _, err := io.WriteString(conn, request); errors.Is(err, os.ErrDeadlineExceeded) {
 			break
+		} else if err != nil {
+			t.Fatal(err)
 		}
-		seen = n
-		time.Sleep(500 * time.Millisecond) // too early only makes this test easier
 	}
-	shut()
+	closed := make(chan struct{})
+	go func() { shut(); close(closed) }()
+	next(t, closed)
 }

@@ -152,7 +152,7 @@ func (g *Gateway) bound(ctx context.Context, state string) []string {
 	}
 	var names []string
 	for _, a := range accounts {
-		names = append(names, label(a.Name))
+		names = append(names, OneLine(a.Name, maxName))
 	}
 	return names
 }

@@ -7,15 +7,13 @@ import (
 	"math"
 	"net/http"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
-	"unicode"
 )
 
 const (
 	maxNews     = 32  // progress that waits for its writer
-	maxProgress = 300 // bytes of a progress message
+	maxProgress = 300 // characters of a progress message
 )
 
 // reply is the answer to one call, whose form is chosen late: a result that comes first is plain JSON, which costs least;
@@ -115,21 +113,10 @@ func (r *reply) tell(p Progress) {
 	if p.Total > 0 && !math.IsInf(p.Total, 0) {
 		b = strconv.AppendFloat(append(b, `,"total":`...), p.Total, 'g', -1, 64)
 	}
-	if text := plain(p.Message); text != "" {
+	if text := OneLine(p.Message, maxProgress); text != "" {
 		b = append(append(b, `,"message":`...), quoted(text)...)
 	}
 	r.stream(string(append(b, "}}\n\n"...)))
-}
-
-// plain cleans a text of others for a line of its own.
-func plain(text string) string {
-	text = strings.Map(func(c rune) rune {
-		if !unicode.IsPrint(c) {
-			return -1
-		}
-		return c
-	}, strings.ToValidUTF8(text, ""))
-	return cut(text, maxProgress)
 }
 
 // stream writes into the event stream, which it opens first if need be; with mu held. A caller that is gone is nobody to

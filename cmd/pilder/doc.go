@@ -23,9 +23,9 @@
 // # This folder
 //
 // main.go is the command line, one file per group of subcommands beside it. config.go is everything an operator can set.
-// house.go joins the parts and stops them in order: polling, runs, doors and HTTP, store. demo.go puts the stand-ins of sim
-// (standins.go) where Telegram, the model and Pipedream would be, with a company in it (seed.go), and says one message for
-// --say (say.go); beside them only sim.go knows that they exist.
+// house.go joins the parts, stages.go stops them in order: polling, runs, doors and HTTP, store. demo.go puts the stand-ins
+// of sim (standins.go) where Telegram, the model and Pipedream would be, with a company in it (seed.go), and says one message
+// for --say (say.go); beside them only sim.go knows that they exist.
 //
 // Other MCP servers are configured in upstreamconfig.go and joined in upstreams.go, people's own grants for them in grants.go.
 //

@@ -129,7 +129,7 @@ func (tr *traitor) note(keys []string, calls []anthropic.Call) {
 	}
 }
 
-// told is a result in a word.
+// told is a result in a word. Of an error the CLI shows the model the text alone.
 func told(r anthropic.Result) string {
 	answer, _ := r.JSON.(map[string]any)
 	switch {
@@ -139,8 +139,10 @@ func told(r anthropic.Result) string {
 		return "waits for a button"
 	case answer["status"] == "error":
 		return fmt.Sprint("refused: ", answer["code"])
-	case r.IsError:
+	case strings.Contains(r.Text, "No such tool"):
 		return "no such tool, says the CLI"
+	case r.IsError:
+		return "refused: " + strings.SplitN(r.Text, "\n", 2)[0]
 	}
 	return "done"
 }

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 
 	"pilder/gateway"
 	"pilder/store"
@@ -220,15 +219,4 @@ func accountName(app App, label string, now time.Time) string {
 		label = now.UTC().Format("2006-01-02 15:04:05 UTC")
 	}
 	return app.Name + " (" + hostOf(app.URL) + ") · " + label
-}
-
-// visible keeps characters that a person can see and that move nothing; white space becomes a blank.
-func visible(r rune) rune {
-	switch {
-	case unicode.IsSpace(r):
-		return ' '
-	case unicode.IsGraphic(r):
-		return r
-	}
-	return -1
 }

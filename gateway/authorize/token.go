@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"pilder/gateway"
 	"pilder/store"
 )
 
@@ -155,7 +156,7 @@ func (g granted) label() string {
 		return ""
 	}
 	for _, said := range []string{claims.Email, claims.Username, claims.Name} {
-		if clean := cleanLabel(said); clean != "" {
+		if clean := gateway.OneLine(said, maxLabel); clean != "" {
 			return clean
 		}
 	}
@@ -164,12 +165,3 @@ func (g granted) label() string {
 
 // maxLabel bounds a label in characters.
 const maxLabel = 80
-
-// cleanLabel makes a stranger's text one short line of visible characters.
-func cleanLabel(text string) string {
-	kept := []rune(strings.Join(strings.Fields(strings.Map(visible, strings.ToValidUTF8(text, ""))), " "))
-	if len(kept) > maxLabel {
-		kept = append(kept[:maxLabel-1], '…')
-	}
-	return string(kept)
-}

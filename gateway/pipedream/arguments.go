@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"pilder/gateway"
 )
 
 // maxArguments bounds the arguments of one call, in bytes.
@@ -75,7 +77,7 @@ func take(fields []field, given map[string]any) (values map[string]any, problems
 	var unknown []string
 	for name := range given {
 		if !known[name] {
-			unknown = append(unknown, cutRunes(name, 60)+": no such field")
+			unknown = append(unknown, gateway.CutRunes(name, 60)+": no such field")
 		}
 	}
 	slices.Sort(unknown)

@@ -8,6 +8,8 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
+
+	"pilder/gateway"
 )
 
 // moreFields is the house's own argument of an action whose fields depend on earlier values; no prop may be called so.
@@ -60,43 +62,10 @@ var providerID = regexp.MustCompile(`\b(?:apn|dyp|exu|ctok|proj|oa)_[A-Za-z0-9]+
 // presigned is an address that opens a file to whoever has it.
 var presigned = regexp.MustCompile(`https?://[^\s"]*(?:[?&](?:X-Amz-Signature|Signature|signature)=)[^\s"]*`)
 
-// clean makes text of the outside fit to be shown: no control or direction characters, white space collapsed, at most
-// limit characters, no provider ids and no presigned addresses.
-func clean(text string, limit int) string {
-	text = scrub(text)
-	var b strings.Builder
-	space := false
-	for _, r := range text {
-		switch {
-		case unicode.IsSpace(r):
-			space = true
-			continue
-		case unseen(r):
-			continue
-		}
-		if space && b.Len() > 0 {
-			b.WriteByte(' ')
-		}
-		space = false
-		b.WriteRune(r)
-	}
-	return cutRunes(b.String(), limit)
-}
+// clean makes text of the outside fit to be shown: one line, without provider ids and presigned addresses.
+func clean(text string, limit int) string { return gateway.OneLine(scrub(text), limit) }
 
 // scrub takes provider ids and presigned addresses out of text.
 func scrub(text string) string {
 	return presigned.ReplaceAllString(providerID.ReplaceAllString(text, "[id]"), "[link]")
-}
-
-// unseen tells control, direction and other characters that change how text around them is read.
-func unseen(r rune) bool {
-	return r == utf8.RuneError || unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Zl, unicode.Zp)
-}
-
-// cutRunes shortens to limit characters and says so.
-func cutRunes(text string, limit int) string {
-	if utf8.RuneCountInString(text) <= limit {
-		return text
-	}
-	return strings.TrimRight(string([]rune(text)[:limit-1]), " ") + "…"
 }

@@ -168,7 +168,7 @@ func (q question) queryFor(f field) string {
 	if !f.UseQuery {
 		return ""
 	}
-	return cutRunes(q.Query, 200)
+	return gateway.CutRunes(q.Query, 200)
 }
 
 // earlier is what a field's choices may depend on: the fields before it.
@@ -249,7 +249,7 @@ func (c *Connector) answerPage(call gateway.Call, key string, page optionCursor,
 	fresh, long, room := 0, 0, maxData
 	for _, ch := range got.choices {
 		text := fmt.Sprint(ch.Value)
-		if cutRunes(text, maxValue) != text {
+		if gateway.CutRunes(text, maxValue) != text {
 			long++
 			continue
 		}

@@ -181,7 +181,7 @@ func (c *cutter) cut(v any, path string, depth int) any {
 		if len(shown) < len(v) {
 			c.truncated = true
 			if len(c.omitted) < 10 {
-				c.omitted = append(c.omitted, omission{cutRunes(path, 80), len(v), len(shown)})
+				c.omitted = append(c.omitted, omission{gateway.CutRunes(path, 80), len(v), len(shown)})
 			}
 		}
 		out := make([]any, len(shown))
@@ -197,7 +197,7 @@ func (c *cutter) cut(v any, path string, depth int) any {
 		out := make(map[string]any, len(v))
 		for _, k := range slices.Sorted(maps.Keys(v)) {
 			if !secretName(k) {
-				out[clean(k, 100)] = c.cut(v[k], path+"/"+cutRunes(k, 60), depth+1)
+				out[clean(k, 100)] = c.cut(v[k], path+"/"+gateway.CutRunes(k, 60), depth+1)
 			}
 		}
 		return out
@@ -217,12 +217,12 @@ func secretName(k string) bool {
 // cutText cleans a text of the app but keeps its lines: a mail reads badly without.
 func (c *cutter) cutText(text string) string {
 	text = strings.Map(func(r rune) rune {
-		if r != '\n' && r != '\t' && r != '\u200d' && !unicode.IsSpace(r) && unseen(r) || r == '\r' {
+		if r != '\n' && r != '\t' && r != '\u200d' && !unicode.IsSpace(r) && gateway.Unseen(r) || r == '\r' {
 			return -1
 		}
 		return r
 	}, scrub(text))
-	short := cutRunes(text, c.text)
+	short := gateway.CutRunes(text, c.text)
 	if short != text {
 		c.truncated = true
 	}

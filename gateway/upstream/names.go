@@ -6,6 +6,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"pilder/gateway"
 )
 
 // maxName is the longest name of a tool: with "mcp__pilder__" before it it has 63 characters, of the 64 that model APIs
@@ -33,49 +35,14 @@ func toolName(slug, tool string) string {
 	return name[:min(len(name), maxName-1-hashed)] + "-" + hex.EncodeToString(sum[:])[:hashed]
 }
 
-// clean makes text of the outside fit to be shown on one line: no control or direction characters, white space collapsed, at
-// most limit characters.
-func clean(text string, limit int) string {
-	var b strings.Builder
-	space := false
-	for _, r := range text {
-		switch {
-		case unicode.IsSpace(r):
-			space = true
-			continue
-		case unseen(r):
-			continue
-		}
-		if space && b.Len() > 0 {
-			b.WriteByte(' ')
-		}
-		space = false
-		b.WriteRune(r)
-	}
-	return cutRunes(b.String(), limit)
-}
-
-// cleanLines is clean for text whose lines matter.
+// cleanLines is gateway.OneLine for text whose lines matter.
 func cleanLines(text string) string {
 	return strings.Map(func(r rune) rune {
-		if r == '\r' || r != '\n' && r != '\t' && r != '\u200d' && unseen(r) {
+		if r == '\r' || r != '\n' && r != '\t' && r != '\u200d' && gateway.Unseen(r) {
 			return -1
 		}
 		return r
 	}, text)
-}
-
-// unseen tells control, direction and other characters that change how text around them is read.
-func unseen(r rune) bool {
-	return r == utf8.RuneError || unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Zl, unicode.Zp)
-}
-
-// cutRunes shortens to limit characters and says so.
-func cutRunes(text string, limit int) string {
-	if utf8.RuneCountInString(text) <= limit {
-		return text
-	}
-	return strings.TrimRight(string([]rune(text)[:limit-1]), " ") + "…"
 }
 
 // cutBytes shortens to limit bytes of whole characters.

@@ -140,7 +140,7 @@ func dataOf(r toolResult) any {
 func (b block) value() any {
 	described := func(kind, mime, uri string, bytes int) map[string]any {
 		out := map[string]any{"type": kind}
-		for name, value := range map[string]string{"mime": clean(mime, 80), "uri": clean(uri, 500), "name": clean(b.Name, 100), "description": clean(b.Description, 300)} {
+		for name, value := range map[string]string{"mime": gateway.OneLine(mime, 80), "uri": gateway.OneLine(uri, 500), "name": gateway.OneLine(b.Name, 100), "description": gateway.OneLine(b.Description, 300)} {
 			if value != "" {
 				out[name] = value
 			}
@@ -217,7 +217,7 @@ func (c *cutter) cut(v any, path string, depth int) any {
 		c.leave(path, len(names), len(shown))
 		out := make(map[string]any, len(shown))
 		for _, k := range shown {
-			out[clean(k, 100)] = c.cut(v[k], path+"/"+clean(k, 60), depth+1)
+			out[gateway.OneLine(k, 100)] = c.cut(v[k], path+"/"+gateway.OneLine(k, 60), depth+1)
 		}
 		return out
 	}
@@ -231,7 +231,7 @@ func (c *cutter) leave(path string, total, shown int) {
 	}
 	c.truncated = true
 	if len(c.omitted) < 10 {
-		c.omitted = append(c.omitted, omission{cutRunes(path, 80), total, shown})
+		c.omitted = append(c.omitted, omission{gateway.CutRunes(path, 80), total, shown})
 	}
 }
 

@@ -52,9 +52,9 @@ func (u *server) compile(d store.ToolDefinition) (*tool, error) {
 		return nil, fmt.Errorf("reading a definition: %w", err)
 	}
 	t.name = toolName(u.Slug, t.def.Name)
-	t.title = clean(t.def.Title, 100)
+	t.title = gateway.OneLine(t.def.Title, 100)
 	if t.title == "" {
-		t.title = clean(t.def.Annotations.Title, 100)
+		t.title = gateway.OneLine(t.def.Annotations.Title, 100)
 	}
 	if t.title == "" {
 		t.title = t.name
@@ -65,7 +65,7 @@ func (u *server) compile(d store.ToolDefinition) (*tool, error) {
 		return nil, err
 	}
 	t.open = isOpen(t.input)
-	t.about = strings.TrimSpace(clean(t.def.Description, maxDescription) + " " + note)
+	t.about = strings.TrimSpace(gateway.OneLine(t.def.Description, maxDescription) + " " + note)
 	t.class = u.classOf(t.def)
 	if err := gateway.CheckTool(t.in("es")); err != nil {
 		return nil, err

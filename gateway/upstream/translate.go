@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"pilder/gateway"
 )
 
 // translate turns one schema, and those inside it, into JSON Schema 2020-12, in place: the spellings of drafts 4 to 7 and of
@@ -28,7 +30,7 @@ func translate(s map[string]any, depth int) error {
 	for _, word := range []string{"title", "description"} {
 		if text, has := s[word]; has {
 			written, _ := text.(string)
-			s[word] = clean(written, maxPropertyDoc)
+			s[word] = gateway.OneLine(written, maxPropertyDoc)
 		}
 	}
 	return inner(s, depth)

@@ -220,7 +220,7 @@ func appWords(text string) string {
 		}
 		kept = append(kept, trimmed)
 	}
-	return clean(strings.Join(kept, " "), 300)
+	return gateway.OneLine(strings.Join(kept, " "), 300)
 }
 
 // capital begins a sentence.

@@ -139,7 +139,7 @@ func (m message) progressOf(id int64) (gateway.Progress, bool) {
 	if m.Method != "notifications/progress" || json.Unmarshal(m.Params, &p) != nil || string(p.Token) != fmt.Sprint(id) {
 		return gateway.Progress{}, false
 	}
-	return gateway.Progress{Done: p.Progress, Total: p.Total, Message: clean(p.Message, 200)}, true
+	return gateway.Progress{Done: p.Progress, Total: p.Total, Message: gateway.OneLine(p.Message, 200)}, true
 }
 
 // decodeMessage reads one message. A batch is none: only one revision knew it, and nobody was asked for one.
